@@ -54,8 +54,9 @@ func (c *Console) ConsumeMetrics(ctx context.Context, md pmetric.Metrics) error 
 
 func (c *Console) consume(ctx context.Context, signal string, items int, store func()) (err error) {
 	outcome := "accepted"
-	if c.begin() {
-		defer c.consuming.Done()
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if c.running {
 		store()
 	} else {
 		outcome, err = "refused", consumererror.NewPermanent(errStopped)
@@ -63,18 +64,6 @@ func (c *Console) consume(ctx context.Context, signal string, items int, store f
 	c.telemetry.ConsoleItems.Add(context.WithoutCancel(ctx), int64(items),
 		metric.WithAttributes(attribute.String("signal", signal), attribute.String("outcome", outcome)))
 	return err
-}
-
-// begin reports whether the store is open. If begin returns true, the store stays open
-// until consuming.Done is called.
-func (c *Console) begin() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.running {
-		return false
-	}
-	c.consuming.Add(1)
-	return true
 }
 
 // closeTimeout is the maximum time that Shutdown waits for the disk.
@@ -85,12 +74,11 @@ const closeTimeout = 10 * time.Second
 func (c *Console) closeStore(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
 	defer cancel()
-	c.mu.Lock()
-	c.running = false
-	c.mu.Unlock()
 	done := make(chan error, 1)
 	go func() {
-		c.consuming.Wait()
+		c.mu.Lock() // waits for the consumers
+		c.running = false
+		c.mu.Unlock()
 		done <- c.store.Close()
 	}()
 	select {

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -57,10 +58,9 @@ type Console struct {
 	server *httplisten.Server
 	manual *http.Client // nil if pages cannot open gates
 
-	mu        sync.Mutex
-	running   bool           // the store is open; set by Start, cleared by Shutdown
-	consuming sync.WaitGroup // Add is called only while running is true
-	slow      atomic.Bool    // the last write of events was late
+	mu      sync.RWMutex // held by each consumer; guards running
+	running bool         // the store is open; set by Start, cleared by Shutdown
+	slow    atomic.Bool  // the last write of events was late
 
 	own  own
 	stop sync.Once
@@ -176,21 +176,18 @@ func (c *Console) options(host component.Host) web.Options {
 		o.Profile, o.CanProfile = c.openGate, c.canOpen()
 	}
 	if c.cfg.Edit || c.manual != nil {
-		token := rand.Text()
-		o.Token = func(*http.Request) string { return token }
+		o.Token = rand.Text()
 	}
 	return o
 }
 
 // readersOf returns the readers of a policy file. Readers may start and end at any time.
-func readersOf(path string, hot *hotunitsextension.HotUnits) func() []policyfile.Reader {
-	return func() (readers []policyfile.Reader) {
-		for _, f := range hot.PolicyFiles() {
-			if own, err := filepath.Abs(f.Path); err == nil && own == filepath.Clean(path) {
-				readers = append(readers, policyfile.Reader{Name: f.Reader.String(), Check: f.Check, Doubts: f.Doubts, Version: f.Version()})
-			}
-		}
-		return readers
+func readersOf(path string, hot *hotunitsextension.HotUnits) func() []hotunitsextension.PolicyFile {
+	return func() []hotunitsextension.PolicyFile {
+		return slices.DeleteFunc(hot.PolicyFiles(), func(f hotunitsextension.PolicyFile) bool {
+			own, err := filepath.Abs(f.Path)
+			return err != nil || own != filepath.Clean(path)
+		})
 	}
 }
 
@@ -217,12 +214,9 @@ func address(cfg confighttp.ServerConfig, at net.Addr) string {
 	if err != nil {
 		return at.String()
 	}
-	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-		host = bound // for an endpoint such as :4042
-		if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
-			if name, err := os.Hostname(); err == nil {
-				host = name
-			}
+	if ip := net.ParseIP(cmp.Or(host, bound)); ip != nil && ip.IsUnspecified() {
+		if name, err := os.Hostname(); err == nil {
+			host = name
 		}
 	}
 	return scheme + "://" + net.JoinHostPort(host, port)

@@ -344,8 +344,7 @@ func TestAGateIsOpenedByHand(t *testing.T) {
 	defer trigger.Close()
 	r := start(t, "{manual: {endpoint: '"+trigger.URL+"'}}")
 	require.NoError(t, r.ConsumeLogs(t.Context(), opened("4f1c0c6b8a2e")))
-	units, err := r.store.Units(t.Context())
-	require.NoError(t, err)
+	units := r.store.Units()
 	require.Len(t, units, 1)
 	path := "/units/" + string(units[0].ID)
 	form := url.Values{"token": {r.token(path)}}.Encode()
@@ -468,11 +467,11 @@ func TestEventsDoNotWaitForADiskThatIsLate(t *testing.T) {
 // TestAShutdownEndsWithItsContext covers a shutdown while the disk does not answer.
 func TestAShutdownEndsWithItsContext(t *testing.T) {
 	r := start(t, "{}")
-	require.True(t, r.begin()) // this consumer waits for the disk
+	r.mu.RLock() // a consumer waits for the disk
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorContains(t, r.Shutdown(ctx), "does not answer")
-	r.consuming.Done()
+	r.mu.RUnlock()
 	require.Eventually(t, func() bool {
 		again, err := store.Open(store.Options{Directory: r.cfg.Directory})
 		return err == nil && again.Close() == nil

@@ -106,8 +106,7 @@ func TestEventsBecomeOpeningsAndRefusals(t *testing.T) {
 	require.EqualValues(t, 307, o.Samples)
 	require.EqualValues(t, 19989, o.Bytes)
 
-	refusals, err := s.Refusals(t.Context(), store.RefusalQuery{})
-	require.NoError(t, err)
+	refusals := s.Refusals("", 0)
 	require.Len(t, refusals, 4) // events that are sent twice are counted twice
 	require.Equal(t, "min_age", refusals[0].Why)
 	require.Empty(t, s.Usage().Dropped)
@@ -140,8 +139,7 @@ func TestPoliciesThatChangedAreKept(t *testing.T) {
 	r.Attributes().PutStr("hotprofile.policies.version", "abc")
 	r.Attributes().PutEmptySlice("hotprofile.policies.added").AppendEmpty().SetStr("cpu")
 	require.NoError(t, Logs(t.Context(), s, ld))
-	changes, err := s.PolicyChanges(t.Context())
-	require.NoError(t, err)
+	changes := s.PolicyChanges()
 	require.Equal(t, []store.PolicyChange{{At: changes[0].At, Host: "vm", Version: "abc", Added: []string{"cpu"}}}, changes)
 	require.True(t, changes[0].At.Equal(recorded))
 }
@@ -157,15 +155,14 @@ func TestAPolicyThatMatchesNoUnitIsKept(t *testing.T) {
 	r.Attributes().PutStr("hotprofile.trigger.policy", "cpu")
 	r.Attributes().PutStr("hotprofile.gate.why", "servce.name: shop: did you mean service.name?")
 	require.NoError(t, Logs(t.Context(), s, ld))
-	changes, err := s.PolicyChanges(t.Context())
-	require.NoError(t, err)
+	changes := s.PolicyChanges()
 	require.Equal(t, []store.PolicyChange{{At: changes[0].At, Host: "vm", Unmatched: "cpu", Why: "servce.name: shop: did you mean service.name?"}}, changes)
 }
 
 func TestReadingsOfUnits(t *testing.T) {
 	s := openStore(t)
 	require.NoError(t, Metrics(t.Context(), s, readMetrics(t, "testdata/units.json")))
-	u, err := s.Unit(t.Context(), store.IDOf("vm", "/demo-hot"))
+	u, err := s.Unit(store.IDOf("vm", "/demo-hot"))
 	require.NoError(t, err)
 	require.Equal(t, "demo-hot", u.Resource["service.name"])
 	require.Equal(t, map[string]string{"cpu": "watching"}, u.States)
@@ -187,7 +184,7 @@ func TestAReadingAndItsThresholdMayComeInTwoBatches(t *testing.T) {
 		require.NoError(t, Metrics(t.Context(), s, md))
 	}
 	id := store.IDOf("vm", "/demo-hot")
-	u, err := s.Unit(t.Context(), id)
+	u, err := s.Unit(id)
 	require.NoError(t, err)
 	require.InDelta(t, 0.2988236, u.Readings[0].Value, 0)
 	require.InDelta(t, 0.05, u.Readings[0].Threshold, 0)
@@ -203,8 +200,7 @@ func TestACollectorsOwnTelemetry(t *testing.T) {
 	require.NoError(t, Logs(t.Context(), s, readLogs(t, "testdata/logs.json")))
 	require.NoError(t, Metrics(t.Context(), s, readMetrics(t, "testdata/own-1.json")))
 	require.NoError(t, Metrics(t.Context(), s, readMetrics(t, "testdata/own-2.json")))
-	all, err := s.Instances(t.Context())
-	require.NoError(t, err)
+	all := s.Instances()
 	require.Len(t, all, 1)
 	i := all[0]
 	require.Equal(t, "otelcol-hotprofile", i.Service)
@@ -259,11 +255,9 @@ func TestTheTelemetryOfProgramsIsIgnored(t *testing.T) {
 		}
 	}
 	require.NoError(t, Metrics(t.Context(), s, md))
-	all, err := s.Instances(t.Context())
-	require.NoError(t, err)
+	all := s.Instances()
 	require.Empty(t, all)
-	units, err := s.Units(t.Context())
-	require.NoError(t, err)
+	units := s.Units()
 	require.Empty(t, units)
 }
 
@@ -306,12 +300,9 @@ func FuzzMetrics(f *testing.F) {
 func readAll(t *testing.T, s *store.Store) {
 	_, err := s.Openings(t.Context(), store.OpeningQuery{All: true})
 	require.NoError(t, err)
-	_, err = s.Instances(t.Context())
-	require.NoError(t, err)
-	_, err = s.Policies(t.Context())
-	require.NoError(t, err)
-	units, err := s.Units(t.Context())
-	require.NoError(t, err)
+	s.Instances()
+	s.Policies()
+	units := s.Units()
 	if len(units) > 0 {
 		_, err = s.Trends(t.Context(), units[0].ID, time.Time{}, time.Time{}, 100)
 		require.NoError(t, err)

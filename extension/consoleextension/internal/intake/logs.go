@@ -139,19 +139,10 @@ func (o *ownLogs) add(scope pcommon.InstrumentationScope, r plog.LogRecord) {
 	o.logs = append(o.logs, l)
 }
 
-// severity returns the severity of a record. It is DEBUG, INFO, WARN, ERROR or FATAL.
+// severity returns the severity of a record, such as DEBUG, INFO, WARN, ERROR or FATAL.
 func severity(r plog.LogRecord) string {
-	switch n := r.SeverityNumber(); {
-	case n >= plog.SeverityNumberFatal:
-		return "FATAL"
-	case n >= plog.SeverityNumberError:
-		return "ERROR"
-	case n >= plog.SeverityNumberWarn:
-		return "WARN"
-	case n >= plog.SeverityNumberInfo:
-		return "INFO"
-	case n > plog.SeverityNumberUnspecified:
-		return "DEBUG"
+	if name := r.SeverityNumber().String(); r.SeverityNumber() > plog.SeverityNumberUnspecified && name != "" {
+		return strings.ToUpper(strings.TrimRight(name, "234"))
 	}
 	return strings.ToUpper(r.SeverityText())
 }
@@ -166,7 +157,7 @@ func isCollector(scope string) bool {
 func instanceOf(resource map[string]string) store.Instance {
 	i := store.Instance{
 		ID: resource[attr.ServiceInstanceID], Host: resource[attr.HostName], Service: resource[attr.ServiceName],
-		Version: resource[attr.ServiceVersion], Resource: resource,
+		Version: resource[attr.ServiceVersion],
 	}
 	if i.ID == "" && i.Host != "" {
 		i.ID = i.Service + "@" + i.Host

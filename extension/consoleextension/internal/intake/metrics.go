@@ -5,7 +5,6 @@ package intake
 
 import (
 	"context"
-	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -32,7 +31,7 @@ var ownPrefixes = []string{"otelcol_", "otelcol.", "cpu_profiler.", "cpu_trigger
 func Metrics(ctx context.Context, to *store.Store, md pmetric.Metrics) error {
 	for _, rm := range md.ResourceMetrics().All() {
 		resource := textsOf(rm.Resource().Attributes())
-		units := units{resource, map[string]*unitReadings{}}
+		units := units{}
 		peers := peers{}
 		var own []store.Metric
 		for _, sm := range rm.ScopeMetrics().All() {
@@ -51,11 +50,11 @@ func Metrics(ctx context.Context, to *store.Store, md pmetric.Metrics) error {
 				}
 			}
 		}
-		for _, u := range units.all {
-			to.PutReadings(u.of, u.readings, u.states)
+		for unit, of := range units {
+			to.PutReadings(store.Unit{Host: resource[attr.HostName], Name: unit, Resource: resource}, of.readings, of.states)
 		}
 		for unit, reports := range peers {
-			to.PutPeers(store.Unit{Host: resource[attr.HostName], Name: unit, Resource: resource}, slices.Collect(maps.Values(reports)))
+			to.PutPeers(store.Unit{Host: resource[attr.HostName], Name: unit, Resource: resource}, reports)
 		}
 		if of := instanceOf(resource); len(own) > 0 && of.ID != "" {
 			to.PutMetrics(of, own)
@@ -64,64 +63,44 @@ func Metrics(ctx context.Context, to *store.Store, md pmetric.Metrics) error {
 	return ctx.Err()
 }
 
-// units contains the readings of the units of a resource. Usually,
-// a resource has one unit.
-type units struct {
-	resource map[string]string
-	all      map[string]*unitReadings // by hotprofile.unit
-}
+// units contains the readings and states of a resource's units, by hotprofile.unit.
+// Usually, a resource has one unit.
+type units map[string]*unitReadings
 
 type unitReadings struct {
-	of       store.Unit
 	readings []store.Reading
-	index    map[readingKey]int
 	states   map[string]string
 }
 
-type readingKey struct {
-	store.Condition
-	at pcommon.Timestamp
-}
-
-func (u *units) of(name string) *unitReadings {
-	r := u.all[name]
-	if r == nil {
-		r = &unitReadings{
-			of:    store.Unit{Host: u.resource[attr.HostName], Name: name, Resource: u.resource},
-			index: map[readingKey]int{}, states: map[string]string{},
-		}
-		u.all[name] = r
-	}
-	return r
-}
-
-// add adds a point. The value and the threshold of a reading are points of two metrics.
-func (u *units) add(metric string, p pmetric.NumberDataPoint) {
-	a := p.Attributes()
-	name := text(a, attr.Unit)
+// add adds a point. The value and the threshold of a reading are points of two metrics,
+// which the store merges.
+func (u units) add(metric string, p pmetric.NumberDataPoint) {
+	a, value := p.Attributes(), valueOf(p)
+	name, policy := text(a, attr.Unit), text(a, attr.TriggerPolicy)
 	if name == "" {
 		return
 	}
-	r := u.of(name)
-	policy := text(a, attr.TriggerPolicy)
-	if metric == unitState {
-		if valueOf(p) == 1 {
-			r.states[policy] = text(a, attr.PolicyState)
+	of := u[name]
+	if of == nil {
+		of = &unitReadings{states: map[string]string{}}
+		u[name] = of
+	}
+	r := store.Reading{
+		Condition: store.Condition{Policy: policy, Monitor: text(a, attr.TriggerMonitor), Window: text(a, attr.TriggerWindow)},
+		At:        p.Timestamp().AsTime(), Value: math.NaN(), Threshold: math.NaN(),
+	}
+	switch metric {
+	case unitState:
+		if value == 1 {
+			of.states[policy] = text(a, attr.PolicyState)
 		}
 		return
+	case unitReading:
+		r.Value = value
+	default:
+		r.Threshold = value
 	}
-	key := readingKey{store.Condition{Policy: policy, Monitor: text(a, attr.TriggerMonitor), Window: text(a, attr.TriggerWindow)}, p.Timestamp()}
-	i, ok := r.index[key]
-	if !ok {
-		i = len(r.readings)
-		r.index[key] = i
-		r.readings = append(r.readings, store.Reading{Condition: key.Condition, At: key.at.AsTime(), Value: math.NaN(), Threshold: math.NaN()})
-	}
-	if metric == unitReading {
-		r.readings[i].Value = valueOf(p)
-	} else {
-		r.readings[i].Threshold = valueOf(p)
-	}
+	of.readings = append(of.readings, r)
 }
 
 // points returns the points of a gauge or a sum. For other metrics,

@@ -4,10 +4,10 @@
 package intake
 
 import (
+	"cmp"
 	"math"
 	"strconv"
 
-	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
@@ -17,77 +17,57 @@ import (
 // peerPrefix is the prefix of the metrics of peers, which the receiver hot_units emits.
 const peerPrefix = attr.Prefix + "peer."
 
-// peerCounters and peerGauges map a key to the index of a peer's value. The
-// key is the name of the metric. If the point has a direction or a limit,
-// it is appended to the name.
-var (
-	peerCounters = map[string]int{
-		"io transmit":               store.PeerSent,
-		"io receive":                store.PeerReceived,
-		"connects":                  store.PeerConnects,
-		"connect_failures":          store.PeerConnectFailures,
-		"segments":                  store.PeerSegments,
-		"retransmits":               store.PeerRetransmits,
-		"send_time receiver_window": store.PeerReceiverWindow,
-		"send_time send_buffer":     store.PeerSendBuffer,
-		"send_time network":         store.PeerPath,
-	}
-	peerGauges = map[string]int{
-		"queue transmit": store.PeerSendQueue,
-		"queue receive":  store.PeerReceiveQueue,
-		"connections":    store.PeerConnections,
-		"rtt":            store.PeerRTT,
-		"rtt_variation":  store.PeerRTTVariation,
-	}
-)
-
-// peers contains the reports about the peers of a resource, by hotprofile.unit.
-type peers map[string]map[reportKey]store.PeerReport
-
-type reportKey struct {
-	store.PeerKey
-	start, at pcommon.Timestamp
+// peerValue identifies a value of a peer in the store.
+type peerValue struct {
+	index int
+	gauge bool
 }
 
-// add adds a point. The values of a peer are points of several metrics.
+// peerValues maps a key to a peer's value. The key is the name of the metric. If the
+// point has a direction or a limit, it is appended to the name.
+var peerValues = map[string]peerValue{
+	"io transmit":               {store.PeerSent, false},
+	"io receive":                {store.PeerReceived, false},
+	"connects":                  {store.PeerConnects, false},
+	"connect_failures":          {store.PeerConnectFailures, false},
+	"segments":                  {store.PeerSegments, false},
+	"retransmits":               {store.PeerRetransmits, false},
+	"send_time receiver_window": {store.PeerReceiverWindow, false},
+	"send_time send_buffer":     {store.PeerSendBuffer, false},
+	"send_time network":         {store.PeerPath, false},
+	"queue transmit":            {store.PeerSendQueue, true},
+	"queue receive":             {store.PeerReceiveQueue, true},
+	"connections":               {store.PeerConnections, true},
+	"rtt":                       {store.PeerRTT, true},
+	"rtt_variation":             {store.PeerRTTVariation, true},
+}
+
+// peers contains the reports about the peers of a resource, by hotprofile.unit.
+type peers map[string][]store.PeerReport
+
+// add adds a point.
 func (p peers) add(metric string, point pmetric.NumberDataPoint) {
 	a := point.Attributes()
-	unit, value := text(a, attr.Unit), valueOf(point)
-	if unit == "" || math.IsNaN(value) {
-		return
-	}
-	key := reportKey{store.PeerKey{
-		Address: text(a, attr.PeerAddress), Direction: text(a, attr.PeerDirection), Transport: text(a, attr.Transport),
-	}, point.StartTimestamp(), point.Timestamp()}
-	port := text(a, attr.PeerPort)
-	if port == "" {
-		port = text(a, attr.LocalPort)
-	}
-	if n, err := strconv.ParseUint(port, 10, 16); err == nil {
-		key.Port = int(n)
-	}
-	of := p[unit]
-	if of == nil {
-		of = map[reportKey]store.PeerReport{}
-		p[unit] = of
-	}
-	r, ok := of[key]
-	if !ok {
-		r = store.PeerReport{PeerKey: key.PeerKey, Start: key.start.AsTime(), At: key.at.AsTime(), Counters: map[int]float64{}, Gauges: map[int]float64{}}
-		r.PeerName = store.PeerName{Service: text(a, attr.PeerService), Name: text(a, attr.PeerUnit)}
-	}
 	name := metric[len(peerPrefix):]
 	for _, of := range []string{text(a, attr.IODirection), text(a, attr.PeerLimit)} {
 		if of != "" {
 			name += " " + of
 		}
 	}
-	if i, ok := peerCounters[name]; ok {
-		r.Counters[i] = value
-	} else if i, ok := peerGauges[name]; ok {
-		r.Gauges[i] = value
-	} else {
+	unit, value := text(a, attr.Unit), valueOf(point)
+	of, known := peerValues[name]
+	if unit == "" || math.IsNaN(value) || !known {
 		return
 	}
-	of[key] = r
+	r := store.PeerReport{
+		PeerKey:  store.PeerKey{Address: text(a, attr.PeerAddress), Direction: text(a, attr.PeerDirection), Transport: text(a, attr.Transport)},
+		PeerName: store.PeerName{Service: text(a, attr.PeerService), Name: text(a, attr.PeerUnit)},
+		Start:    point.StartTimestamp().AsTime(), At: point.Timestamp().AsTime(),
+		Index: of.index, Gauge: of.gauge, Value: value,
+	}
+	port := cmp.Or(text(a, attr.PeerPort), text(a, attr.LocalPort))
+	if n, err := strconv.ParseUint(port, 10, 16); err == nil {
+		r.Port = int(n)
+	}
+	p[unit] = append(p[unit], r)
 }

@@ -41,28 +41,17 @@ func (e *InvalidError) Error() string { return e.Err.Error() }
 // Unwrap returns the faults.
 func (e *InvalidError) Unwrap() error { return e.Err }
 
-// Reader describes a component that reads the file.
-type Reader struct {
-	Name string
-	// Check returns the faults of a document, or nil.
-	Check func(document []byte) error
-	// Doubts returns probable mistakes in a document. Doubts may be nil.
-	Doubts func(document []byte) []string
-	// Version is the version in force. It is empty if no version of this file is in force.
-	Version string
-}
-
 // File is the policy file. It is safe for concurrent use.
 type File struct {
 	path    string
 	edit    bool
-	readers func() []Reader // returns the readers of the file
+	readers func() []hotunitsextension.PolicyFile // returns the readers of the file
 
 	disk boundedread.Disk
 }
 
 // New returns the policy file at a path. Save works only if edit is true.
-func New(path string, edit bool, readers func() []Reader) *File {
+func New(path string, edit bool, readers func() []hotunitsextension.PolicyFile) *File {
 	return &File{path: path, edit: edit, readers: readers, disk: make(boundedread.Disk, 1)}
 }
 
@@ -70,7 +59,7 @@ func New(path string, edit bool, readers func() []Reader) *File {
 func (f *File) Path() string { return f.path }
 
 // Readers returns the components that read the file.
-func (f *File) Readers() []Reader { return f.readers() }
+func (f *File) Readers() []hotunitsextension.PolicyFile { return f.readers() }
 
 // Document is a version of the file.
 type Document struct {

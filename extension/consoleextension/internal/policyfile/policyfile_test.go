@@ -21,8 +21,8 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // reader returns a reader that rejects documents with the word "bad".
-func reader() []Reader {
-	return []Reader{{Name: "cpu_trigger", Check: func(document []byte) error {
+func reader() []hotunitsextension.PolicyFile {
+	return []hotunitsextension.PolicyFile{{Check: func(document []byte) error {
 		if bytes.Contains(document, []byte("bad")) {
 			return errors.New("line 1: policies[0]: bad")
 		}
@@ -95,7 +95,7 @@ func TestWhatIsRefusedChangesNothing(t *testing.T) {
 	require.ErrorContains(t, invalid, "line 1: ")
 
 	require.ErrorIs(t, New(path, false, reader).Save(t.Context(), doc.Version, []byte("two")), ErrNotEditable)
-	require.ErrorIs(t, New(path, true, func() []Reader { return nil }).Save(t.Context(), doc.Version, []byte("two")), ErrNoReader)
+	require.ErrorIs(t, New(path, true, func() []hotunitsextension.PolicyFile { return nil }).Save(t.Context(), doc.Version, []byte("two")), ErrNoReader)
 	requireText(t, path, "one")
 	require.Equal(t, []string{"policies.yaml"}, names(t, filepath.Dir(path)))
 }

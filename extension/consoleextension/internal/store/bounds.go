@@ -20,8 +20,9 @@ const (
 	maxConditions = 64      // per unit: drops new conditions
 	maxSeries     = 50_000  // in all units: drops new conditions
 	maxStates     = 64      // policies per unit: drops states that are gone, then new states
-	maxHead       = 500_000 // in all units, not yet on disk: drops new readings
-	maxSeriesHead = 128     // per condition, not yet on disk: drops new readings
+	maxHead       = 500_000 // in all units, not yet in a block: drops new readings
+	maxSeriesHead = 128     // per condition, not yet in a block: drops new readings
+	maxUnwritten  = 8 << 20 // bytes of all blocks that are not yet on disk: drops the oldest
 
 	maxUnitPeers = 64     // per unit: drops new peers
 	maxPeers     = 20_000 // in all units: drops new peers

@@ -5,7 +5,6 @@ package store
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -42,7 +41,7 @@ type instanceRecord struct {
 }
 
 // PutMetrics adds the newest points of a collector's metrics. It uses ID, Host,
-// Service, Version and Resource of the instance. PerSecond of a monotonic metric is
+// Service and Version of the instance. PerSecond of a monotonic metric is
 // computed from the previous point.
 func (s *Store) PutMetrics(of Instance, metrics []Metric) {
 	s.mu.Lock()
@@ -53,7 +52,7 @@ func (s *Store) PutMetrics(of Instance, metrics []Metric) {
 		return
 	}
 	for _, m := range metrics {
-		m.Name, m.Unit = s.intern(cutText(m.Name, maxName)), s.intern(cutText(m.Unit, maxName))
+		m.Name, m.Unit = cutText(m.Name, maxName), cutText(m.Unit, maxName)
 		m.At, m.Value, m.PerSecond = s.plausible(m.At), finite(m.Value), finite(m.PerSecond)
 		m.Attributes, _, _ = boundAttributes(m.Attributes, maxMetricAttribute, maxMetricBytes)
 		key := metricKey(m)
@@ -103,7 +102,7 @@ func (s *Store) PutLogs(of Instance, logs []Log, starts bool) {
 	}
 	for _, l := range logs {
 		l.At = s.plausible(l.At)
-		l.Severity, l.Component = s.intern(cutText(l.Severity, 16)), s.intern(cutText(l.Component, maxName))
+		l.Severity, l.Component = cutText(l.Severity, 16), cutText(l.Component, maxName)
 		l.Body = cutText(l.Body, maxText)
 		l.Attributes, _, _ = boundAttributes(l.Attributes, maxLogAttributes, 2*maxText)
 		switch {
@@ -158,9 +157,6 @@ func (s *Store) instance(of Instance) *instance {
 	i.Host = cmp.Or(cutText(of.Host, maxName), i.Host)
 	i.Service = cmp.Or(cutText(of.Service, maxName), i.Service)
 	i.Version = cmp.Or(cutText(of.Version, maxName), i.Version)
-	if len(of.Resource) > 0 && !maps.Equal(i.Resource, of.Resource) {
-		i.Resource, _, _ = boundAttributes(of.Resource, maxAttributes, maxResource)
-	}
 	i.seen, i.Last = s.clock.now(), s.options.Now()
 	return i
 }
@@ -183,7 +179,7 @@ func (s *Store) ageInstances(oldest int64) {
 
 // Instances implements Reader. It sorts instances by host, service and
 // the time of their first data.
-func (s *Store) Instances(ctx context.Context) ([]Instance, error) {
+func (s *Store) Instances() []Instance {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	out := make([]Instance, 0, len(s.instances))
@@ -202,7 +198,7 @@ func (s *Store) Instances(ctx context.Context) ([]Instance, error) {
 	slices.SortFunc(out, func(a, b Instance) int {
 		return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(a.Service, b.Service), a.First.Compare(b.First), cmp.Compare(a.ID, b.ID))
 	})
-	return out, ctx.Err()
+	return out
 }
 
 func (i *instance) record() (UnitID, int64, any) {

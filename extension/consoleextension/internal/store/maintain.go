@@ -22,7 +22,7 @@ func (s *Store) maintain() {
 		err = s.age()
 	}
 	if err == nil {
-		err = s.dropBlocks("blocks of peers", s.options.MaxBytes/20, peerTier)
+		err = s.dropBlocks(blocksOfPeers, s.options.MaxBytes/20, peerTier, peerTier)
 	}
 	if err == nil {
 		err = s.db.shrink(false)
@@ -165,7 +165,7 @@ func (s *Store) makeRoom() error {
 			s.log.Warn("console's damaged database deleted, there was no room for it", zap.String("path", f))
 		}
 	}
-	if err := s.dropBlocks("blocks of readings", limit/4, 2, 1, 0); err != nil {
+	if err := s.dropBlocks(blocksOfReadings, limit/4, 0, peerTier-1); err != nil {
 		return err
 	}
 	if err := s.db.shrink(true); err != nil {
@@ -217,23 +217,19 @@ func (s *Store) forget() bool {
 	return len(s.dirty) > before
 }
 
-// dropBlocks deletes blocks of the given tiers if all blocks of these tiers together take
-// more than limit bytes. It begins with the oldest blocks of the first tier, and stops when
-// the remaining blocks take at most nine tenths of limit.
-func (s *Store) dropBlocks(what string, limit int64, of ...int) error {
+// dropBlocks deletes blocks of the tiers from first to last if all blocks of these tiers
+// together take more than limit bytes. It begins with the oldest blocks of the last tier,
+// and stops when the remaining blocks take at most nine tenths of limit.
+func (s *Store) dropBlocks(what string, limit int64, first, last int) error {
 	type part struct{ tier, at, bytes int64 }
+	var p part
 	var parts []part
 	total := int64(0)
-	for _, tier := range of {
-		p := part{tier: int64(tier)}
-		if err := s.db.each(context.Background(), []any{&p.at, &p.bytes}, func() {
-			parts, total = append(parts, p), total+p.bytes
-		}, "SELECT at, sum(length(data) + 64) FROM blocks WHERE tier = ? GROUP BY at ORDER BY at", tier); err != nil {
-			return err
-		}
-	}
-	if total <= limit {
-		return nil
+	err := s.db.each(context.Background(), []any{&p.tier, &p.at, &p.bytes}, func() {
+		parts, total = append(parts, p), total+p.bytes
+	}, "SELECT tier, at, sum(length(data) + 64) FROM blocks WHERE tier BETWEEN ? AND ? GROUP BY tier, at ORDER BY tier DESC, at", first, last)
+	if err != nil || total <= limit {
+		return err
 	}
 	return s.db.update(func(tx *sql.Tx) error {
 		for _, p := range parts {

@@ -144,7 +144,6 @@ type ProfileInfo struct {
 // OpeningQuery selects openings. The zero value selects all openings except baselines.
 type OpeningQuery struct {
 	Unit     UnitID
-	Policy   string
 	From, To time.Time
 	// Baselines selects only baselines. All selects baselines and other openings.
 	Baselines, All bool
@@ -158,14 +157,6 @@ type Refusal struct {
 	Policy, Kind, Monitor, Window string
 	Value, Threshold              float64
 	Why, Budget                   string
-}
-
-// RefusalQuery selects refusals. The zero value selects all refusals.
-type RefusalQuery struct {
-	Unit     UnitID
-	Policy   string
-	From, To time.Time
-	Limit    int
 }
 
 // PolicySummary counts the decisions of a policy for all units. It
@@ -198,7 +189,6 @@ type PolicyChange struct {
 // Instance is a collector that sends its own metrics and logs.
 type Instance struct {
 	ID, Host, Service, Version string
-	Resource                   map[string]string
 	First, Last                time.Time
 	Metrics                    []Metric // by name and attributes
 	Logs                       []Log    // newest first: warnings, errors and startup logs
@@ -270,10 +260,12 @@ type Usage struct {
 }
 
 // Reader reads the store for the pages. Every method returns the data that was written
-// before the call. A method waits for a writer for at most one transaction.
+// before the call. A method with a context may read the disk. It waits for a writer for at
+// most one transaction.
 type Reader interface {
-	Units(context.Context) ([]UnitSummary, error)
-	Unit(context.Context, UnitID) (UnitSummary, error)
+	Units() []UnitSummary
+	// Unit returns ErrNotFound for an unknown unit.
+	Unit(UnitID) (UnitSummary, error)
 	// Trends returns the trends of a unit. points is the maximum number of points in each
 	// trend. If points is 0, all points are returned.
 	Trends(ctx context.Context, unit UnitID, from, to time.Time, points int) ([]Trend, error)
@@ -283,13 +275,15 @@ type Reader interface {
 	// Profile returns one profile with the labels of ProfileInfo. The caller owns the
 	// profile and may change it. A sample is included at most 4 seconds after it arrived.
 	Profile(ctx context.Context, opening string, of ProfileKey) (*profile.Profile, error)
-	// Refusals returns refusals, newest first.
-	Refusals(context.Context, RefusalQuery) ([]Refusal, error)
-	Policies(context.Context) ([]PolicySummary, error)
-	PolicyChanges(context.Context) ([]PolicyChange, error)
+	// Refusals returns the refusals of a unit, or of all units if the ID is empty, newest
+	// first. limit is the maximum number of refusals. If limit is 0, there is no maximum.
+	Refusals(unit UnitID, limit int) []Refusal
+	Policies() []PolicySummary
+	// PolicyChanges returns the changes of policies, newest first.
+	PolicyChanges() []PolicyChange
 	// Peers returns the peers of a unit in a time span, to the minute. The peers with the
 	// most bytes come first.
 	Peers(ctx context.Context, unit UnitID, from, to time.Time) ([]Peer, error)
-	Instances(context.Context) ([]Instance, error)
+	Instances() []Instance
 	Usage() Usage
 }

@@ -73,7 +73,7 @@ func (s *Store) PutOpening(o Opening) bool {
 func (is *opening) learn(o Opening, s *Store) {
 	text := func(to *string, from string, n int) {
 		if from != "" {
-			*to = s.intern(cutText(from, n))
+			*to = cutText(from, n)
 		}
 	}
 	text(&is.Policy, o.Policy, maxName)
@@ -205,29 +205,25 @@ func deleteOne[T comparable](list []T, of T) []T {
 	return list
 }
 
-func (o *opening) public() Opening {
+// public returns the data of an opening for the pages.
+func (s *Store) public(o *opening) Opening {
 	out := o.Opening
 	out.Unit = o.unit.Unit
+	out.Profiles = s.profiles.infos(o.ID)
 	return out
-}
-
-// addProfiles adds descriptions of the kept profiles to an opening.
-func (s *Store) addProfiles(o *Opening) {
-	if o.ID != "" {
-		o.Profiles = s.profiles.infos(o.ID)
-	}
 }
 
 // Openings implements Reader.
 func (s *Store) Openings(ctx context.Context, q OpeningQuery) ([]Opening, error) {
 	s.mu.RLock()
+	defer s.mu.RUnlock()
 	from := s.order
 	if q.Unit != "" {
 		from = cmp.Or(s.units[q.Unit], &unit{}).openings
 	}
 	var found []*opening
 	for _, o := range from {
-		if (q.All || q.Baselines == (o.Kind == kindBaseline)) && (q.Policy == "" || q.Policy == o.Policy) && within(o.Triggered, q.From, q.To) {
+		if (q.All || q.Baselines == (o.Kind == kindBaseline)) && within(o.Triggered, q.From, q.To) {
 			found = append(found, o)
 		}
 	}
@@ -239,11 +235,7 @@ func (s *Store) Openings(ctx context.Context, q OpeningQuery) ([]Opening, error)
 	}
 	out := make([]Opening, len(found))
 	for i, o := range found {
-		out[i] = o.public()
-	}
-	s.mu.RUnlock()
-	for i := range out {
-		s.addProfiles(&out[i])
+		out[i] = s.public(o)
 	}
 	return out, ctx.Err()
 }
@@ -257,15 +249,12 @@ func within(at, from, to time.Time) bool {
 // Opening implements Reader.
 func (s *Store) Opening(ctx context.Context, id string) (Opening, error) {
 	s.mu.RLock()
+	defer s.mu.RUnlock()
 	o := s.openings[id]
 	if o == nil {
-		s.mu.RUnlock()
 		return Opening{}, ErrNotFound
 	}
-	out := o.public()
-	s.mu.RUnlock()
-	s.addProfiles(&out)
-	return out, ctx.Err()
+	return s.public(o), ctx.Err()
 }
 
 func (o *opening) record() (UnitID, int64, any) { return o.unit.ID, o.stored, o.Opening }
@@ -302,7 +291,7 @@ func (s *Store) PutRefusal(r Refusal) {
 	r.Unit = Unit{}
 	r.At = s.plausible(r.At)
 	for _, text := range []*string{&r.Policy, &r.Kind, &r.Monitor, &r.Window, &r.Why, &r.Budget} {
-		*text = s.intern(cutText(*text, maxName))
+		*text = cutText(*text, maxName)
 	}
 	r.Value, r.Threshold = finite(r.Value), finite(r.Threshold)
 	is := &refusal{r, s.nextKey(), u, s.clock.now()}
@@ -343,26 +332,24 @@ func (s *Store) usedKey(key string) error {
 }
 
 // Refusals implements Reader.
-func (s *Store) Refusals(ctx context.Context, q RefusalQuery) ([]Refusal, error) {
+func (s *Store) Refusals(of UnitID, limit int) []Refusal {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	from := s.refusals
-	if q.Unit != "" {
-		from = cmp.Or(s.units[q.Unit], &unit{}).refusals
+	if of != "" {
+		from = cmp.Or(s.units[of], &unit{}).refusals
 	}
 	var out []Refusal
 	for _, r := range slices.Backward(from) {
-		if (q.Policy == "" || q.Policy == r.Policy) && within(r.At, q.From, q.To) {
-			is := r.Refusal
-			is.Unit = r.unit.Unit
-			out = append(out, is)
-		}
+		is := r.Refusal
+		is.Unit = r.unit.Unit
+		out = append(out, is)
 	}
 	slices.SortStableFunc(out, func(a, b Refusal) int { return b.At.Compare(a.At) })
-	if q.Limit > 0 && len(out) > q.Limit {
-		out = out[:q.Limit]
+	if limit > 0 && len(out) > limit {
+		out = out[:limit]
 	}
-	return out, ctx.Err()
+	return out
 }
 
 func (r *refusal) record() (UnitID, int64, any) { return r.unit.ID, r.stored, r.Refusal }

@@ -48,15 +48,16 @@ const (
 	peerGauges
 )
 
-// PeerReport contains the known values of a peer at one time. The values of one time may
-// arrive in several reports.
+// PeerReport contains one value of a peer at one time.
 type PeerReport struct {
 	PeerKey
 	PeerName
-	Start    time.Time // when the counters started to count
-	At       time.Time
-	Counters map[int]float64 // by the constants of counters, such as PeerSent
-	Gauges   map[int]float64 // by the constants of gauges
+	Start, At time.Time // Start is the time when the counters started to count
+	// Index identifies the value. If Gauge is true, Index is one of the constants of
+	// gauges. Otherwise, Index is one of the constants of counters.
+	Index int
+	Gauge bool
+	Value float64
 }
 
 // peer is a peer in memory.
@@ -93,7 +94,7 @@ func (s *Store) PutPeers(of Unit, reports []PeerReport) {
 	for _, r := range reports {
 		k := &r.PeerKey
 		for _, text := range []*string{&k.Address, &k.Direction, &k.Transport, &r.Service, &r.Name} {
-			*text = s.intern(cutText(*text, maxName))
+			*text = cutText(*text, maxName)
 		}
 		p := u.peers[r.PeerKey]
 		if p == nil {
@@ -110,7 +111,7 @@ func (s *Store) PutPeers(of Unit, reports []PeerReport) {
 	}
 }
 
-// add adds a report to the sums. It adds the increase of the counters, and the gauges.
+// add adds a report to the sums. It adds the increase of a counter, or a gauge.
 func (p *peer) add(r PeerReport, at int64) {
 	if start := r.Start.UnixNano(); p.start != start {
 		p.start = start
@@ -123,20 +124,17 @@ func (p *peer) add(r PeerReport, at int64) {
 		}
 	}
 	now := peerSums{PeerName: r.PeerName, From: at, To: at}
-	for i, v := range r.Counters {
-		if v == v && !math.IsInf(v, 0) {
-			if d := v - p.last[i]; d > 0 { // false if the last value is not known
-				now.Counters[i] = d
-			}
-			p.last[i] = v
+	switch {
+	case math.IsNaN(r.Value) || math.IsInf(r.Value, 0):
+	case !r.Gauge:
+		if d := r.Value - p.last[r.Index]; d > 0 { // false if the last value is not known
+			now.Counters[r.Index] = d
 		}
-	}
-	for i, v := range r.Gauges {
-		if v >= 0 && !math.IsInf(v, 0) {
-			now.Gauges[i] = v
-			if i == PeerRTT {
-				now.Times = 1
-			}
+		p.last[r.Index] = r.Value
+	case r.Value >= 0:
+		now.Gauges[r.Index] = r.Value
+		if r.Index == PeerRTT {
+			now.Times = 1
 		}
 	}
 	p.plus(now)

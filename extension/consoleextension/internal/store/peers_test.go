@@ -14,9 +14,7 @@ import (
 
 // report returns the report of a peer whose counters began at start.
 func report(of PeerKey, start, at time.Time, sent float64) PeerReport {
-	r := PeerReport{PeerKey: of, Start: start, At: at, Counters: map[int]float64{}, Gauges: map[int]float64{}}
-	r.Counters[PeerSent] = sent
-	return r
+	return PeerReport{PeerKey: of, Start: start, At: at, Index: PeerSent, Value: sent}
 }
 
 func TestPeersAreWhatIsNewInTheirCounters(t *testing.T) {

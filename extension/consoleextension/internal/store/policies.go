@@ -5,7 +5,6 @@ package store
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"maps"
@@ -13,7 +12,7 @@ import (
 )
 
 // Policies implements Reader.
-func (s *Store) Policies(ctx context.Context) ([]PolicySummary, error) {
+func (s *Store) Policies() []PolicySummary {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	all := map[string]*PolicySummary{}
@@ -28,16 +27,15 @@ func (s *Store) Policies(ctx context.Context) ([]PolicySummary, error) {
 	now := s.clock.now()
 	thresholds := map[Condition][]float64{}
 	for _, u := range s.units {
-		for _, c := range u.conditions {
-			if c.seen == 0 || now-c.seen > lively {
+		for _, c := range u.Conditions {
+			if c.Seen == 0 || now-c.Seen > lively {
 				continue
 			}
-			name := c.Value()
-			list := thresholds[name]
+			list := thresholds[c.Condition]
 			if t := c.newest.Threshold; t == t && len(list) < maxThresholds && !slices.Contains(list, t) {
 				list = append(list, t)
 			}
-			thresholds[name] = list
+			thresholds[c.Condition] = list
 		}
 		for policy, st := range u.states {
 			if now-st.seen <= lively {
@@ -68,7 +66,7 @@ func (s *Store) Policies(ctx context.Context) ([]PolicySummary, error) {
 		out = append(out, *p)
 	}
 	slices.SortFunc(out, func(a, b PolicySummary) int { return cmp.Compare(a.Name, b.Name) })
-	return out, ctx.Err()
+	return out
 }
 
 // change is a PolicyChange in memory.
@@ -84,11 +82,11 @@ func (s *Store) PutPolicyChange(c PolicyChange) {
 	defer s.mu.Unlock()
 	c.At = s.plausible(c.At)
 	c.Host, c.From, c.Version = cutText(c.Host, maxName), cutText(c.From, maxText), cutText(c.Version, maxName)
-	c.Unmatched, c.Why = s.intern(cutText(c.Unmatched, maxName)), cutText(c.Why, maxText)
+	c.Unmatched, c.Why = cutText(c.Unmatched, maxName), cutText(c.Why, maxText)
 	for _, list := range []*[]string{&c.Added, &c.Removed, &c.Changed} {
 		*list = slices.Clone((*list)[:min(len(*list), maxListedChanges)])
 		for i, name := range *list {
-			(*list)[i] = s.intern(cutText(name, maxName))
+			(*list)[i] = cutText(name, maxName)
 		}
 	}
 	is := &change{c, s.nextKey(), s.clock.now()}
@@ -106,14 +104,14 @@ func (s *Store) removeChange(c *change) {
 }
 
 // PolicyChanges implements Reader. The newest change comes first.
-func (s *Store) PolicyChanges(ctx context.Context) ([]PolicyChange, error) {
+func (s *Store) PolicyChanges() []PolicyChange {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	var out []PolicyChange
 	for _, c := range slices.Backward(s.changes) {
 		out = append(out, c.PolicyChange)
 	}
-	return out, ctx.Err()
+	return out
 }
 
 func (c *change) record() (UnitID, int64, any) { return "", c.stored, c.PolicyChange }

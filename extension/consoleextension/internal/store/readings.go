@@ -34,6 +34,12 @@ var tiers = [...]tier{
 // peerTier is the tier of the blocks of peers.
 const peerTier = 3
 
+// These are the keys of Usage.Dropped that concern blocks.
+const (
+	blocksOfReadings = "blocks of readings"
+	blocksOfPeers    = "blocks of peers"
+)
+
 // maxBlocks is the maximum number of blocks of a tier that a query reads. The
 // newest blocks are read first.
 const maxBlocks = 4096
@@ -69,13 +75,13 @@ func (s *Store) readBlocks(ctx context.Context, tier int, unit UnitID, f func(da
 	) SELECT data FROM times JOIN blocks ON blocks.tier = ?1 AND blocks.at = times.at AND blocks.unit = ?2 LIMIT ?3`, tier, unit, maxBlocks)
 }
 
-// encodeHeads encodes the readings that are not yet on disk as blocks.
+// encodeHeads moves the readings of all units into blocks.
 func (s *Store) encodeHeads(at int64) (blocks []block) {
 	for id, u := range s.units {
 		var all []series
-		for i := range u.conditions {
-			c := &u.conditions[i]
-			if c.taken = len(c.head); c.taken == 0 {
+		for i := range u.Conditions {
+			c := &u.Conditions[i]
+			if len(c.head) == 0 {
 				continue
 			}
 			points := make([]point, len(c.head))
@@ -83,11 +89,13 @@ func (s *Store) encodeHeads(at int64) (blocks []block) {
 				points[j] = p.point()
 			}
 			all = append(all, series{i, points})
+			c.head = c.head[:0]
 		}
 		if len(all) > 0 {
 			blocks = append(blocks, block{0, at, id, appendBlock(nil, all)})
 		}
 	}
+	s.heads = 0
 	slices.SortFunc(blocks, func(a, b block) int { return cmp.Compare(a.unit, b.unit) })
 	return blocks
 }
@@ -116,44 +124,24 @@ func inOrder(points map[int][]point) []series {
 	return out
 }
 
-// forgetHeads forgets the readings that encodeHeads has encoded. These
-// readings are now on disk.
-func (s *Store) forgetHeads() {
-	for _, u := range s.units {
-		for i := range u.conditions {
-			s.forgetHead(&u.conditions[i], u.conditions[i].taken)
+// boundUnwritten drops the oldest blocks that could not be written, so that the remaining
+// blocks take at most maxUnwritten bytes.
+func (s *Store) boundUnwritten() {
+	size := 0
+	for i, b := range slices.Backward(s.unwritten) {
+		if size += len(b.data) + 64; size <= maxUnwritten {
+			continue
 		}
-	}
-}
-
-// forgetHead forgets the first n readings of a condition.
-func (s *Store) forgetHead(c *condition, n int) {
-	c.head, c.taken = append(c.head[:0], c.head[n:]...), 0
-	s.heads -= n
-}
-
-// boundHeads drops old readings that could not be written, so that there is room for new
-// readings.
-func (s *Store) boundHeads() {
-	if s.heads < maxHead/2 {
-		for _, u := range s.units {
-			for i := range u.conditions {
-				c := &u.conditions[i]
-				if n := len(c.head) - maxSeriesHead/2; n > 0 {
-					s.forgetHead(c, n)
-					s.drop("readings", n)
-				}
+		for _, old := range s.unwritten[:i+1] {
+			what := blocksOfReadings
+			if old.tier == peerTier {
+				what = blocksOfPeers
 			}
+			s.drop(what, 1)
 		}
+		s.unwritten = slices.Clone(s.unwritten[i+1:])
 		return
 	}
-	s.drop("readings", s.heads)
-	for _, u := range s.units {
-		for i := range u.conditions {
-			u.conditions[i].head, u.conditions[i].taken = nil, 0
-		}
-	}
-	s.heads = 0
 }
 
 // loadNewest loads the newest readings of units from the database. It also loads the
@@ -168,15 +156,15 @@ func (s *Store) loadNewest() error {
 			return
 		}
 		_ = readBlock(data, func(i int, p point) {
-			if i >= len(u.conditions) || u.conditions[i].seen == 0 {
+			if i >= len(u.Conditions) || u.Conditions[i].Seen == 0 {
 				return
 			}
-			c := &u.conditions[i]
-			c.newest = Reading{c.Value(), time.Unix(p.at, 0), float64(p.mean), known(c.newest.Threshold, float64(p.threshold))}
+			c := &u.Conditions[i]
+			c.newest = Reading{c.Condition, time.Unix(p.at, 0), float64(p.mean), known(c.newest.Threshold, float64(p.threshold))}
 			if u.seen = max(u.seen, at); c.newest.At.After(u.Last) {
 				u.Last = c.newest.At
 			}
-			c.seen = u.seen
+			c.Seen = u.seen
 		})
 	}, "SELECT at, unit, data FROM blocks WHERE tier = 0 AND at > (SELECT max(at) FROM blocks WHERE tier = 0) - ? ORDER BY at", lively)
 }
@@ -204,22 +192,29 @@ func (s *Store) Trends(ctx context.Context, id UnitID, from, to time.Time, point
 		}
 	}
 	names := map[int]Condition{}
-	for i, c := range u.conditions {
-		if c.seen == 0 {
+	for i, c := range u.Conditions {
+		if c.Seen == 0 {
 			continue
 		}
-		names[i] = c.Value()
+		names[i] = c.Condition
 		for _, h := range c.head {
 			add(0)(i, h.point())
 		}
 	}
+	unwritten := s.unwritten
 	s.mu.RUnlock()
+	read := func(tier int, data []byte) {
+		if readBlock(data, add(tier)) != nil {
+			s.drop("damaged", 1)
+		}
+	}
+	for _, b := range unwritten {
+		if b.unit == id && b.tier == 0 {
+			read(0, b.data)
+		}
+	}
 	for i := range tiers[:peerTier] {
-		if err := s.readBlocks(ctx, i, id, func(data []byte) {
-			if readBlock(data, add(i)) != nil {
-				s.drop("damaged", 1)
-			}
-		}); err != nil {
+		if err := s.readBlocks(ctx, i, id, func(data []byte) { read(i, data) }); err != nil {
 			s.found(err)
 			return nil, fmt.Errorf("read the trends of a unit: %w", err)
 		}

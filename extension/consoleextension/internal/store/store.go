@@ -33,9 +33,6 @@ const (
 	// flushEvery is the time between two writes of readings. A crash loses the readings
 	// since the last write.
 	flushEvery = time.Minute
-	// maxNames is the maximum number of names that are stored once and
-	// shared by many records.
-	maxNames = 10_000
 	// maxSetAside is the maximum number of databases that are set aside while the store
 	// is open. After that, the store keeps new data in memory, within the limits.
 	maxSetAside = 3
@@ -89,9 +86,9 @@ type Store struct {
 	refusals    []*refusal // in order of arrival
 	changes     []*change  // in order of arrival
 	instances   map[string]*instance
-	names       map[string]string
 	series      int            // number of conditions of all units
-	heads       int            // number of readings that are not yet on disk
+	heads       int            // number of readings that are not yet in a block
+	unwritten   []block        // blocks that are not yet on disk, oldest first
 	resources   int            // bytes of the resources of all units
 	metrics     int            // number of metrics of all instances
 	peers       int            // number of peers of all units
@@ -200,7 +197,6 @@ func (s *Store) open() error {
 // load reads the records. It counts and deletes records that cannot be used.
 func (s *Store) load() error {
 	s.units, s.openings, s.instances = map[UnitID]*unit{}, map[string]*opening{}, map[string]*instance{}
-	s.names = map[string]string{}
 	s.order, s.refusals, s.changes, s.blocksWritten = nil, nil, nil, 0
 	s.series, s.resources, s.metrics, s.peers, s.sequence = 0, 0, 0, 0, 0
 	var was life
@@ -354,19 +350,6 @@ func (s *Store) touchInstances() {
 	}
 }
 
-// intern returns the shared copy of a name. Copies are shared because many
-// records contain the same name.
-func (s *Store) intern(name string) string {
-	if is, ok := s.names[name]; ok {
-		return is
-	}
-	if len(s.names) >= maxNames {
-		clear(s.names)
-	}
-	s.names[name] = name
-	return name
-}
-
 // write writes the records that changed, and the store's clock. If readings is true, write
 // also writes the readings and the peers.
 func (s *Store) write(readings bool) error {
@@ -399,11 +382,10 @@ func (s *Store) writeOnce(readings bool) error {
 	dirty, written, removed := s.dirty, s.waiting, s.removed
 	s.dirty, s.waiting, s.removed = map[ref]record{}, make(chan struct{}), nil
 	var blocks []block
-	peers := 0
 	if readings {
 		s.blocksWritten = max(s.clock.now(), s.blocksWritten+1)
-		of := s.encodePeers(s.blocksWritten)
-		peers, blocks = len(of), append(s.encodeHeads(s.blocksWritten), of...)
+		s.unwritten = slices.Concat(s.unwritten, s.encodeHeads(s.blocksWritten), s.encodePeers(s.blocksWritten))
+		blocks = s.unwritten
 	}
 	s.mu.Unlock()
 	defer close(written)
@@ -419,25 +401,13 @@ func (s *Store) writeOnce(readings bool) error {
 		maps.Copy(dirty, s.dirty)
 		s.dirty = dirty
 		s.boundDirty()
-		s.boundHeads()
-		s.drop("peers", peers)
+		s.boundUnwritten()
 	} else if readings {
-		s.forgetHeads()
+		s.unwritten = nil
 	}
 	s.mu.Unlock()
 	s.profiles.remove(removed)
 	return err
-}
-
-// maxWritten is the maximum size of the records that are encoded at once, in bytes.
-const maxWritten = 8 << 20
-
-// row is a record to write or to delete.
-type row struct {
-	ref
-	unit   UnitID
-	stored int64
-	data   []byte // nil means delete
 }
 
 // putRecords writes and deletes records.
@@ -446,39 +416,28 @@ func (s *Store) putRecords(tx *sql.Tx, dirty map[ref]record) error {
 	if err != nil {
 		return err
 	}
-	var rows []row
-	for rest := slices.Collect(maps.Keys(dirty)); len(rest) > 0; {
-		rows, rest = s.encode(rest, dirty)
-		for _, r := range rows {
-			if r.data == nil {
-				_, err = tx.Exec("DELETE FROM records WHERE kind = ? AND key = ?", r.kind, r.key)
-			} else {
-				_, err = write.Exec(r.kind, r.key, r.unit, r.stored, string(r.data))
-			}
-			if err != nil {
-				return err
-			}
+	for of, is := range dirty {
+		if is == nil {
+			_, err = tx.Exec("DELETE FROM records WHERE kind = ? AND key = ?", of.kind, of.key)
+		} else {
+			unit, stored, data := s.encode(is)
+			_, err = write.Exec(of.kind, of.key, unit, stored, data)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// encode encodes records up to about maxWritten bytes. It also
-// returns the remaining records.
-func (s *Store) encode(all []ref, dirty map[ref]record) (rows []row, rest []ref) {
+// encode encodes one record. The records are encoded one by one, because all of them
+// together may take much memory.
+func (s *Store) encode(is record) (unit UnitID, stored int64, data string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for size := 0; len(all) > 0 && size < maxWritten; all = all[1:] {
-		r := row{ref: all[0]}
-		if is := dirty[r.ref]; is != nil {
-			var data any
-			r.unit, r.stored, data = is.record()
-			r.data, _ = json.Marshal(data) // cannot fail for texts, times and numbers
-		}
-		rows = append(rows, r)
-		size += len(r.key) + len(r.data)
-	}
-	return rows, all
+	unit, stored, content := is.record()
+	encoded, _ := json.Marshal(content) // cannot fail for texts, times and numbers
+	return unit, stored, string(encoded)
 }
 
 // touchSeen marks each unit that was last seen at least metricsEvery after
@@ -541,7 +500,7 @@ func (s *Store) drop(what string, n int) { s.drops.add(what, int64(n)) }
 type drops struct {
 	mu     sync.Mutex
 	count  map[string]int64
-	logged map[string]int64 // only the writer uses it
+	logged map[string]int64 // count at the last log
 }
 
 func (d *drops) add(what string, n int64) {
@@ -562,13 +521,14 @@ func (d *drops) all() map[string]int64 {
 // log logs the data that was dropped since the last call.
 func (d *drops) log(log *zap.Logger) {
 	var fields []zap.Field
-	now := d.all()
-	for what, n := range now {
+	d.mu.Lock()
+	for what, n := range d.count {
 		if n > d.logged[what] {
 			fields = append(fields, zap.Int64(what, n-d.logged[what]))
 		}
 	}
-	d.logged = now
+	d.logged = maps.Clone(d.count)
+	d.mu.Unlock()
 	if len(fields) > 0 {
 		log.Warn("console dropped data", fields...)
 	}

@@ -5,7 +5,6 @@ package store
 
 import (
 	"cmp"
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -13,7 +12,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"unique"
 )
 
 const (
@@ -25,30 +23,31 @@ const (
 	evictAtOnce = 100
 )
 
-// unit is a unit in memory. Its resource is replaced, but never modified.
+// unit is a unit in memory. The exported fields are stored in the database. The
+// resource is replaced, but never modified.
 type unit struct {
 	Unit
-	bytes      int   // size of the resource
-	seen       int64 // by the clock
-	conditions []condition
-	states     map[string]state // by policy
-	openings   []*opening       // in order of arrival
-	refusals   []*refusal       // in order of arrival
-	peers      map[PeerKey]*peer
-	saved      int64 // value of seen in the database
+	Conditions []condition
+
+	bytes    int              // size of the resource
+	seen     int64            // by the clock
+	states   map[string]state // by policy
+	openings []*opening       // in order of arrival
+	refusals []*refusal       // in order of arrival
+	peers    map[PeerKey]*peer
+	saved    int64 // value of seen in the database
 }
 
 // condition is a condition of a unit. Blocks refer to a condition
 // by its index in the unit.
 type condition struct {
-	unique.Handle[Condition]
+	Condition
+	Seen   int64 // by the clock; 0 marks a free slot
 	newest Reading
-	seen   int64  // by the clock; 0 marks a free slot
-	head   []head // readings that are not yet on disk
-	taken  int    // number of readings at the start of head that are being written
+	head   []head // readings that are not yet in a block
 }
 
-// head is a reading that is not yet on disk.
+// head is a reading that is not yet in a block.
 type head struct {
 	at               int64 // in seconds since 1970
 	value, threshold float32
@@ -100,21 +99,23 @@ func (s *Store) roomForState(u *unit) bool {
 func (s *Store) reading(u *unit, r Reading) {
 	r.At = s.plausible(r.At)
 	r.Policy, r.Monitor, r.Window = cutText(r.Policy, maxName), cutText(r.Monitor, maxName), cutText(r.Window, maxName)
-	c := s.condition(u, unique.Make(r.Condition))
+	c := s.condition(u, r.Condition)
 	if c == nil {
 		s.drop("readings", 1)
 		return
 	}
-	c.seen = u.seen
+	c.Seen = u.seen
 	at := r.At.Unix()
-	value := r.Value
-	if at == c.newest.At.Unix() {
-		r.Value = known(c.newest.Value, r.Value)
+	c.newest.Condition, c.newest.Threshold = c.Condition, known(c.newest.Threshold, r.Threshold)
+	switch {
+	case at == c.newest.At.Unix():
+		c.newest.Value = known(c.newest.Value, r.Value)
+	case !math.IsNaN(r.Value) || r.At.After(c.newest.At): // not the threshold of an older reading
+		c.newest.At, c.newest.Value = r.At, r.Value
 	}
-	c.newest = Reading{c.Value(), r.At, r.Value, known(c.newest.Threshold, r.Threshold)}
 	if n := len(c.head); n > 0 && c.head[n-1].at == at {
 		h := &c.head[n-1]
-		h.value, h.threshold = known(h.value, float32(value)), known(h.threshold, float32(r.Threshold))
+		h.value, h.threshold = known(h.value, float32(r.Value)), known(h.threshold, float32(r.Threshold))
 		return
 	}
 	if len(c.head) >= maxSeriesHead || s.heads >= maxHead {
@@ -134,13 +135,13 @@ func known[T float32 | float64](a, b T) T {
 }
 
 // condition finds or adds a condition of a unit. It returns nil if there is no room.
-func (s *Store) condition(u *unit, of unique.Handle[Condition]) *condition {
+func (s *Store) condition(u *unit, of Condition) *condition {
 	free := -1
-	for i := range u.conditions {
-		switch c := &u.conditions[i]; {
-		case c.seen == 0:
+	for i := range u.Conditions {
+		switch c := &u.Conditions[i]; {
+		case c.Seen == 0:
 			free = i
-		case c.Handle == of:
+		case c.Condition == of:
 			return c
 		}
 	}
@@ -148,16 +149,16 @@ func (s *Store) condition(u *unit, of unique.Handle[Condition]) *condition {
 		return nil
 	}
 	if free < 0 {
-		if len(u.conditions) >= maxConditions {
+		if len(u.Conditions) >= maxConditions {
 			return nil
 		}
-		free = len(u.conditions)
-		u.conditions = append(u.conditions, condition{})
+		free = len(u.Conditions)
+		u.Conditions = append(u.Conditions, condition{})
 	}
 	s.series++
-	u.conditions[free] = condition{Handle: of, seen: u.seen, newest: Reading{Threshold: math.NaN()}}
+	u.Conditions[free] = condition{Condition: of, Seen: u.seen, newest: Reading{Threshold: math.NaN()}}
 	s.touch(kindUnit, string(u.ID), u)
-	return &u.conditions[free]
+	return &u.Conditions[free]
 }
 
 // unit finds or adds a unit, marks the unit as seen, and updates its resource. It returns
@@ -239,7 +240,7 @@ func (s *Store) removeUnit(u *unit) {
 	for len(u.refusals) > 0 {
 		s.removeRefusal(u.refusals[0])
 	}
-	for i := range u.conditions {
+	for i := range u.Conditions {
 		s.removeCondition(u, i)
 	}
 	s.resources -= u.bytes
@@ -250,7 +251,7 @@ func (s *Store) removeUnit(u *unit) {
 
 // removeCondition frees the slot of a condition, and forgets its unwritten readings.
 func (s *Store) removeCondition(u *unit, i int) {
-	if c := &u.conditions[i]; c.seen != 0 {
+	if c := &u.Conditions[i]; c.Seen != 0 {
 		s.series--
 		s.heads -= len(c.head)
 		*c = condition{}
@@ -266,8 +267,8 @@ func (s *Store) ageUnits(oldest int64) {
 			s.removeUnit(u)
 			continue
 		}
-		for i, c := range u.conditions {
-			if c.seen != 0 && c.seen < oldest {
+		for i, c := range u.Conditions {
+			if c.Seen != 0 && c.Seen < oldest {
 				s.removeCondition(u, i)
 			}
 		}
@@ -276,10 +277,10 @@ func (s *Store) ageUnits(oldest int64) {
 }
 
 // summary returns the data of a unit for the pages.
-func (u *unit) summary() UnitSummary {
+func (s *Store) summary(u *unit) UnitSummary {
 	out := UnitSummary{Unit: u.Unit, States: map[string]string{}, Refusals: map[string]int{}}
-	for _, c := range u.conditions {
-		if c.seen != 0 && u.seen-c.seen <= lively && !c.newest.At.IsZero() {
+	for _, c := range u.Conditions {
+		if c.Seen != 0 && u.seen-c.Seen <= lively && !c.newest.At.IsZero() {
 			out.Readings = append(out.Readings, c.newest)
 		}
 	}
@@ -300,7 +301,7 @@ func (u *unit) summary() UnitSummary {
 		}
 	}
 	if newest != nil {
-		out.Newest = newest.public()
+		out.Newest = s.public(newest)
 	}
 	for _, r := range u.refusals {
 		out.Refusals[r.Why]++
@@ -313,79 +314,53 @@ func compareConditions(a, b Condition) int {
 }
 
 // Units implements Reader.
-func (s *Store) Units(ctx context.Context) ([]UnitSummary, error) {
+func (s *Store) Units() []UnitSummary {
 	s.mu.RLock()
+	defer s.mu.RUnlock()
 	out := make([]UnitSummary, 0, len(s.units))
 	for _, u := range s.units {
-		out = append(out, u.summary())
+		out = append(out, s.summary(u))
 	}
-	s.mu.RUnlock()
 	slices.SortFunc(out, func(a, b UnitSummary) int {
 		return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
 	})
-	for i := range out {
-		s.addProfiles(&out[i].Newest)
-	}
-	return out, ctx.Err()
+	return out
 }
 
 // Unit implements Reader.
-func (s *Store) Unit(ctx context.Context, id UnitID) (UnitSummary, error) {
+func (s *Store) Unit(id UnitID) (UnitSummary, error) {
 	s.mu.RLock()
+	defer s.mu.RUnlock()
 	u := s.units[id]
 	if u == nil {
-		s.mu.RUnlock()
 		return UnitSummary{}, ErrNotFound
 	}
-	out := u.summary()
-	s.mu.RUnlock()
-	s.addProfiles(&out.Newest)
-	return out, ctx.Err()
-}
-
-// unitRecord is a unit in the database.
-type unitRecord struct {
-	Unit
-	Conditions []conditionRecord
-}
-
-type conditionRecord struct {
-	Condition
-	Seen int64 // 0 marks a free slot
+	return s.summary(u), nil
 }
 
 func (u *unit) record() (UnitID, int64, any) {
 	u.saved = u.seen
-	r := unitRecord{Unit: u.Unit}
-	for _, c := range u.conditions {
-		var of conditionRecord
-		if c.seen != 0 {
-			of = conditionRecord{c.Value(), c.seen}
-		}
-		r.Conditions = append(r.Conditions, of)
-	}
-	return u.ID, u.seen, r
+	return u.ID, u.seen, u
 }
 
 // loadUnit adds a unit from the database.
 func (s *Store) loadUnit(key string, id UnitID, seen int64, data []byte) error {
-	var r unitRecord
-	if err := json.Unmarshal(data, &r); err != nil {
+	u := &unit{seen: seen, saved: seen, states: map[string]state{}}
+	if err := json.Unmarshal(data, u); err != nil {
 		return err
 	}
 	if len(s.units) >= maxUnits || key != string(id) {
 		return errRecord
 	}
-	r.ID = id
-	u := &unit{Unit: r.Unit, seen: seen, saved: seen, states: map[string]state{}}
-	u.Resource, u.bytes, _ = boundAttributes(r.Resource, maxAttributes, maxResource)
-	for _, c := range r.Conditions[:min(len(r.Conditions), maxConditions)] {
-		of := condition{seen: c.Seen, newest: Reading{Threshold: math.NaN()}}
+	u.ID = id
+	u.Resource, u.bytes, _ = boundAttributes(u.Resource, maxAttributes, maxResource)
+	u.Conditions = u.Conditions[:min(len(u.Conditions), maxConditions)]
+	for i := range u.Conditions {
+		c := &u.Conditions[i]
+		c.newest.Threshold = math.NaN()
 		if c.Seen != 0 {
-			of.Handle = unique.Make(c.Condition)
 			s.series++
 		}
-		u.conditions = append(u.conditions, of)
 	}
 	s.resources += u.bytes
 	s.units[id] = u

@@ -43,7 +43,7 @@ func (s *Server) sameOrigin(next http.Handler) http.Handler {
 // websites cannot read the token.
 func (s *Server) form(most int64, h handler) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		if s.Token == nil {
+		if s.Token == "" {
 			return failure{http.StatusForbidden, "Nothing can be changed here: neither manual nor edit is configured."}
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, most)
@@ -54,7 +54,7 @@ func (s *Server) form(most int64, h handler) handler {
 		case err != nil:
 			return failure{http.StatusBadRequest, "The form cannot be read."}
 		}
-		if subtle.ConstantTimeCompare([]byte(r.PostForm.Get("token")), []byte(s.Token(r))) != 1 {
+		if subtle.ConstantTimeCompare([]byte(r.PostForm.Get("token")), []byte(s.Token)) != 1 {
 			s.CountRefused(RefusedToken)
 			return failure{http.StatusForbidden, "The form is not of a page of this run of the collector. Go back, load the page again, and repeat what you did."}
 		}
@@ -66,7 +66,7 @@ func (s *Server) form(most int64, h handler) handler {
 
 // profileNow opens the gate of a unit manually.
 func (s *Server) profileNow(w http.ResponseWriter, r *http.Request) error {
-	u, err := s.Store.Unit(r.Context(), store.UnitID(r.PathValue("id")))
+	u, err := s.Store.Unit(store.UnitID(r.PathValue("id")))
 	if err != nil {
 		return err
 	}

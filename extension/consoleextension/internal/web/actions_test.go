@@ -19,7 +19,7 @@ import (
 
 const testToken = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
-func withToken(o *Options) { o.Token = func(*http.Request) string { return testToken } }
+func withToken(o *Options) { o.Token = testToken }
 
 // manual replaces the manual trigger server.
 type manual struct {

@@ -136,21 +136,21 @@ func TestPagesHaveNoCharactersThatHideOthers(t *testing.T) {
 	require.Contains(t, written("application/octet-stream"), "\x1b")
 }
 
-// slowStore is a store whose method Instances is slow.
+// slowStore is a store whose method Openings is slow.
 type slowStore struct {
 	*Memory
 	while     time.Duration // 0 means until the end of the request's context
 	now, most atomic.Int32
 }
 
-func (s *slowStore) Instances(ctx context.Context) ([]store.Instance, error) {
+func (s *slowStore) Openings(ctx context.Context, q store.OpeningQuery) ([]store.Opening, error) {
 	n := s.now.Add(1)
 	defer s.now.Add(-1)
 	for m := s.most.Load(); n > m && !s.most.CompareAndSwap(m, n); m = s.most.Load() {
 	}
 	if s.while > 0 {
 		time.Sleep(s.while)
-		return s.Memory.Instances(ctx)
+		return s.Memory.Openings(ctx, q)
 	}
 	<-ctx.Done()
 	return nil, ctx.Err()
@@ -163,7 +163,7 @@ func TestPagesAreBounded(t *testing.T) {
 	var readers sync.WaitGroup
 	for n := range 20 {
 		readers.Go(func() {
-			if w := get(t, h, fmt.Sprintf("/health?n=%d", n)); w.Code != http.StatusOK {
+			if w := get(t, h, fmt.Sprintf("/?n=%d", n)); w.Code != http.StatusOK {
 				t.Error(w.Code, w.Body)
 			}
 		})
@@ -173,7 +173,7 @@ func TestPagesAreBounded(t *testing.T) {
 
 	slow = &slowStore{Memory: slow.Memory}
 	h = newTestServer(t, slow.Memory, func(o *Options) { o.Store, o.readTimeout = slow, 10*time.Millisecond })
-	w := get(t, h, "/health")
+	w := get(t, h, "/")
 	require.Equal(t, http.StatusServiceUnavailable, w.Code)
 	require.Equal(t, "5", w.Header().Get("Retry-After"))
 }

@@ -356,8 +356,7 @@ func (m *Memory) instances(now time.Time) {
 	for i, host := range []string{CheckoutHost, "node-2.example"} {
 		m.AllInstances = append(m.AllInstances, store.Instance{
 			ID: fmt.Sprintf("8f14e45f-ceea-467f-9575-%012d", i), Host: host, Service: "otelcol-hotprofile", Version: "0.9.0",
-			Resource: map[string]string{attr.HostName: host, attr.ServiceName: "otelcol-hotprofile"},
-			First:    now.Add(-47 * time.Hour), Last: now.Add(-5 * time.Second),
+			First: now.Add(-47 * time.Hour), Last: now.Add(-5 * time.Second),
 			Metrics: []store.Metric{
 				metric("cpu_profiler.samples", "{sample}", 1_204_331, map[string]string{"sampler": "oncpu", "outcome": "exported"}),
 				metric("cpu_profiler.samples", "{sample}", 41, map[string]string{"sampler": "oncpu", "outcome": "lost"}),

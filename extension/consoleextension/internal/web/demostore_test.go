@@ -29,7 +29,7 @@ type Memory struct {
 	AllInstances []store.Instance
 	AllPeers     map[store.UnitID][]store.Peer
 	UsageNow     store.Usage
-	Err          error // if it is not nil, every method except Usage returns it
+	Err          error // if it is not nil, every method that returns an error returns it, except Unit
 }
 
 var _ store.Reader = (*Memory)(nil)
@@ -53,20 +53,17 @@ func Fill(s *store.Store, m *Memory) {
 }
 
 // Units implements store.Reader.
-func (m *Memory) Units(context.Context) ([]store.UnitSummary, error) {
+func (m *Memory) Units() []store.UnitSummary {
 	units := slices.Clone(m.AllUnits)
 	for i, u := range units {
 		units[i].Refusals = map[string]int{}
 		maps.Copy(units[i].Refusals, u.Refusals)
 	}
-	return units, m.Err
+	return units
 }
 
 // Unit implements store.Reader.
-func (m *Memory) Unit(_ context.Context, id store.UnitID) (store.UnitSummary, error) {
-	if m.Err != nil {
-		return store.UnitSummary{}, m.Err
-	}
+func (m *Memory) Unit(id store.UnitID) (store.UnitSummary, error) {
 	i := slices.IndexFunc(m.AllUnits, func(u store.UnitSummary) bool { return u.ID == id })
 	if i < 0 {
 		return store.UnitSummary{}, store.ErrNotFound
@@ -112,7 +109,7 @@ func thin(points []store.Point, n int) []store.Point {
 func (m *Memory) Openings(_ context.Context, q store.OpeningQuery) ([]store.Opening, error) {
 	var found []store.Opening
 	for _, o := range m.AllOpenings {
-		if (q.Unit == "" || o.Unit.ID == q.Unit) && (q.Policy == "" || o.Policy == q.Policy) &&
+		if (q.Unit == "" || o.Unit.ID == q.Unit) &&
 			(q.From.IsZero() || !o.Triggered.Before(q.From)) && (q.To.IsZero() || !o.Triggered.After(q.To)) &&
 			(q.All || q.Baselines == (o.Kind == "baseline")) {
 			found = append(found, o)
@@ -150,33 +147,28 @@ func (m *Memory) Profile(_ context.Context, opening string, of store.ProfileKey)
 }
 
 // Refusals implements store.Reader.
-func (m *Memory) Refusals(_ context.Context, q store.RefusalQuery) ([]store.Refusal, error) {
+func (m *Memory) Refusals(unit store.UnitID, limit int) []store.Refusal {
 	var found []store.Refusal
 	for _, r := range m.AllRefusals {
-		if (q.Unit == "" || r.Unit.ID == q.Unit) && (q.Policy == "" || r.Policy == q.Policy) &&
-			(q.From.IsZero() || !r.At.Before(q.From)) && (q.To.IsZero() || !r.At.After(q.To)) {
+		if unit == "" || r.Unit.ID == unit {
 			found = append(found, r)
 		}
 	}
 	slices.SortStableFunc(found, func(a, b store.Refusal) int { return b.At.Compare(a.At) })
-	if q.Limit > 0 && len(found) > q.Limit {
-		found = found[:q.Limit]
+	if limit > 0 && len(found) > limit {
+		found = found[:limit]
 	}
-	return found, m.Err
+	return found
 }
 
 // Policies implements store.Reader.
-func (m *Memory) Policies(context.Context) ([]store.PolicySummary, error) {
-	return m.AllPolicies, m.Err
-}
+func (m *Memory) Policies() []store.PolicySummary { return m.AllPolicies }
 
 // PolicyChanges implements store.Reader.
-func (m *Memory) PolicyChanges(context.Context) ([]store.PolicyChange, error) {
-	return m.AllChanges, m.Err
-}
+func (m *Memory) PolicyChanges() []store.PolicyChange { return m.AllChanges }
 
 // Instances implements store.Reader.
-func (m *Memory) Instances(context.Context) ([]store.Instance, error) { return m.AllInstances, m.Err }
+func (m *Memory) Instances() []store.Instance { return m.AllInstances }
 
 // Usage implements store.Reader.
 func (m *Memory) Usage() store.Usage { return m.UsageNow }

@@ -62,7 +62,7 @@ type counted struct {
 // filePart describes the policy file and its editor.
 type filePart struct {
 	Path     string
-	Readers  []policyfile.Reader
+	Readers  []hotunitsextension.PolicyFile
 	Doc      policyfile.Document
 	Err      string // why the file cannot be read
 	Refused  string // faults that the readers find in the file
@@ -173,26 +173,11 @@ func (s *Server) savePolicies(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) renderPolicies(w http.ResponseWriter, r *http.Request, file *filePart, status int) error {
-	policies, err := s.Store.Policies(r.Context())
-	if err != nil {
-		return err
-	}
-	changes, err := s.Store.PolicyChanges(r.Context())
-	if err != nil {
-		return err
-	}
-	refusals, err := s.Store.Refusals(r.Context(), store.RefusalQuery{Limit: refusalsShown})
-	if err != nil {
-		return err
-	}
-	instances, err := s.Store.Instances(r.Context())
-	if err != nil {
-		return err
-	}
-	p := policiesPage{File: file, Refusals: refusals, Kept: s.Store.Usage().MaxAge, Versions: versions(changes, instances)}
+	changes, instances := s.Store.PolicyChanges(), s.Store.Instances()
+	p := policiesPage{File: file, Refusals: s.Store.Refusals("", refusalsShown), Kept: s.Store.Usage().MaxAge, Versions: versions(changes, instances)}
 	p.MoreVersions = max(0, len(p.Versions)-versionsShown)
 	p.Versions = p.Versions[:len(p.Versions)-p.MoreVersions]
-	for _, policy := range policies {
+	for _, policy := range s.Store.Policies() {
 		p.Policies = append(p.Policies, newPolicyRow(policy))
 	}
 	if file != nil {
@@ -202,9 +187,7 @@ func (s *Server) renderPolicies(w http.ResponseWriter, r *http.Request, file *fi
 	p.unmatched(changes, instances)
 	changes = slices.DeleteFunc(slices.Clone(changes), func(c store.PolicyChange) bool { return c.Unmatched != "" })
 	if file != nil {
-		if file.Form, err = s.policyForm(r.Context(), file, file.Form); err != nil {
-			return err
-		}
+		s.fillForm(file)
 		file.Took = slices.DeleteFunc(slices.Clone(changes), func(c store.PolicyChange) bool { return c.Version != file.Doc.Version })
 	}
 	p.Changes = changes[:min(len(changes), changesShown)]
@@ -305,12 +288,13 @@ func versions(changes []store.PolicyChange, instances []store.Instance) []store.
 }
 
 // InForce describes whether a reader of the file has this version in force.
-func (f *filePart) InForce(r policyfile.Reader) string {
-	switch r.Version {
+func (f *filePart) InForce(r hotunitsextension.PolicyFile) string {
+	switch version := r.Version(); version {
 	case "":
-		return fmt.Sprintf("%s has not read it yet", r.Name)
+		return fmt.Sprintf("%s has not read it yet", r.Reader)
 	case f.Doc.Version:
-		return fmt.Sprintf("%s: in force", r.Name)
+		return fmt.Sprintf("%s: in force", r.Reader)
+	default:
+		return fmt.Sprintf("%s: version %s is in force, and this one is not", r.Reader, version)
 	}
-	return fmt.Sprintf("%s: version %s is in force, and this one is not", r.Name, r.Version)
 }

@@ -4,7 +4,6 @@
 package web
 
 import (
-	"context"
 	"fmt"
 	"net/url"
 	"slices"
@@ -160,16 +159,13 @@ func matching(units []store.UnitSummary, key, glob string, now time.Time) string
 	return plural(matched, "unit matches", "units match") + " now, of those that the console knows."
 }
 
-// policyForm returns the form for editing a policy file. It returns nil if there is
-// no file or if the file is read-only.
-func (s *Server) policyForm(ctx context.Context, file *filePart, form *policyForm) (*policyForm, error) {
-	if file == nil || file.ReadOnly != "" {
-		return nil, nil
+// fillForm completes the form for editing a policy file, unless the file is read-only.
+func (s *Server) fillForm(file *filePart) {
+	if file.ReadOnly != "" {
+		return
 	}
-	if form == nil {
-		form = newPolicyForm(file.Text, "")
+	if file.Form == nil {
+		file.Form = newPolicyForm(file.Text, "")
 	}
-	units, err := s.Store.Units(ctx)
-	form.fill(units, s.Now())
-	return form, err
+	file.Form.fill(s.Store.Units(), s.Now())
 }

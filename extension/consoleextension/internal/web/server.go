@@ -51,9 +51,9 @@ type Options struct {
 	// CheckTraceURL. If it is empty, pages have no links to spans.
 	TraceURL string
 
-	// Token returns the token that the forms of a page contain. If Token is nil, pages
+	// Token is the token that the forms of all pages contain. If Token is empty, pages
 	// offer no changes.
-	Token func(*http.Request) string
+	Token string
 	// CanProfile reports whether a page can open the gate of a unit. If CanProfile is nil,
 	// pages cannot open gates.
 	CanProfile func(store.Unit) bool
@@ -163,24 +163,14 @@ func New(options Options) (http.Handler, error) {
 // parseTemplates returns one template per file of templates. Each template includes
 // layout.html and the definitions of templates/parts.
 func parseTemplates(files fs.FS, functions template.FuncMap) (map[string]*template.Template, error) {
-	layout, err := template.New("layout.html").Funcs(functions).ParseFS(files, "templates/layout.html", "templates/parts/*.html")
-	if err != nil {
-		return nil, err
-	}
 	names, err := fs.Glob(files, "templates/*.html")
 	if err != nil {
 		return nil, err
 	}
 	templates := map[string]*template.Template{}
 	for _, name := range names {
-		if path.Base(name) == "layout.html" {
-			continue
-		}
-		t, err := layout.Clone()
+		t, err := template.New("layout.html").Funcs(functions).ParseFS(files, "templates/layout.html", "templates/parts/*.html", name)
 		if err != nil {
-			return nil, err
-		}
-		if t, err = t.ParseFS(files, name); err != nil {
 			return nil, err
 		}
 		templates[strings.TrimSuffix(path.Base(name), ".html")] = t
@@ -264,15 +254,12 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, f failure) {
 
 // render writes a page. If the template fails, an [answer] contains an error page
 // instead of a part of the page.
-func (s *Server) render(w http.ResponseWriter, r *http.Request, p page) error {
+func (s *Server) render(w http.ResponseWriter, _ *http.Request, p page) error {
 	t, ok := s.templates[p.Template]
 	if !ok {
 		return fmt.Errorf("web: no template %q", p.Template)
 	}
-	v := view{page: p, Version: s.Version, Now: s.Now()}
-	if s.Token != nil {
-		v.Token = s.Token(r)
-	}
+	v := view{page: p, Version: s.Version, Token: s.Token, Now: s.Now()}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	if p.Status != 0 {
 		w.WriteHeader(p.Status)

@@ -134,7 +134,7 @@ type openingRow struct {
 // ranges of the last hours usually end now. If the unit is gone or has sent no data
 // for a while, these ranges end shortly after the unit was last seen.
 func (s *Server) unitIn(r *http.Request) (u store.UnitSummary, span timeRange, err error) {
-	if u, err = s.Store.Unit(r.Context(), store.UnitID(r.PathValue("id"))); err != nil {
+	if u, err = s.Store.Unit(store.UnitID(r.PathValue("id"))); err != nil {
 		return u, span, err
 	}
 	end := s.Now()
@@ -156,15 +156,11 @@ func (s *Server) unit(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	refusals, err := s.Store.Refusals(r.Context(), store.RefusalQuery{Unit: id, Limit: refusalsPerUnit})
-	if err != nil {
-		return err
-	}
-
+	refusals := s.Store.Refusals(id, refusalsPerUnit)
 	p := unitPage{
 		UnitSummary: u, Range: span, Ranges: rangeLinks(r.URL.Query(), span), Readings: readingCells(u, quiet(u, now)), Refusals: refusals,
 		MoreRefusals: max(0, sum(u.Refusals)-len(refusals)), Kept: s.Store.Usage().MaxAge, Quiet: quiet(u, now),
-		Profile:   !quiet(u, now) && s.Token != nil && s.CanProfile != nil && s.CanProfile(u.Unit),
+		Profile:   !quiet(u, now) && s.Token != "" && s.CanProfile != nil && s.CanProfile(u.Unit),
 		TrendsURL: "/units/" + url.PathEscape(string(id)) + "/trends.json",
 	}
 	p.States = otherStates(p.UnitSummary, p.Quiet, p.Readings)

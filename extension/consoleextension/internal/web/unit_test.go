@@ -62,7 +62,7 @@ func TestUnit(t *testing.T) {
 func TestProfileNow(t *testing.T) {
 	may := true
 	h := newTestServer(t, Demo(testNow), func(o *Options) {
-		o.Token = func(*http.Request) string { return `t"<>` }
+		o.Token = `t"<>`
 		o.CanProfile = func(u store.Unit) bool { return may && u.ID == CheckoutID }
 	})
 	path := checkoutPage + string(CheckoutID)

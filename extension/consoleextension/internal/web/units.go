@@ -99,10 +99,7 @@ const barThreshold = 66
 
 // units answers with the list of all units.
 func (s *Server) units(w http.ResponseWriter, r *http.Request) error {
-	all, err := s.Store.Units(r.Context())
-	if err != nil {
-		return err
-	}
+	all := s.Store.Units()
 	q := r.URL.Query()
 	p := unitsPage{Query: cutText(200, strings.TrimSpace(q.Get("q"))), Sort: q.Get("sort"), All: q.Has("all"), Known: len(all), Kept: s.Store.Usage().MaxAge}
 	order, ok := unitOrders[p.Sort]
