@@ -94,7 +94,7 @@ func (is *opening) learn(o Opening, s *Store) {
 		if is.Requests == nil {
 			s.forgetRequests()
 		}
-		is.Requests = s.boundRequests(o.Requests)
+		is.Requests = boundRequests(o.Requests)
 	}
 	if o.Value != 0 {
 		is.Value = finite(o.Value)
@@ -113,14 +113,14 @@ func (is *opening) learn(o Opening, s *Store) {
 }
 
 // boundRequests returns a copy of requests within the limits.
-func (s *Store) boundRequests(all []Request) (kept []Request) {
+func boundRequests(all []Request) (kept []Request) {
 	for _, r := range all[:min(len(all), maxRequests)] {
 		waits := map[string]float64{}
 		for _, kind := range slices.Sorted(maps.Keys(r.Waits))[:min(len(r.Waits), maxWaits)] {
-			waits[s.intern(cutText(kind, maxName))] = finite(r.Waits[kind])
+			waits[cutText(kind, maxName)] = finite(r.Waits[kind])
 		}
 		kept = append(kept, Request{
-			TraceID: strings.Clone(cutText(r.TraceID, 32)), Route: s.intern(cutText(r.Route, maxName)), Failed: r.Failed,
+			TraceID: strings.Clone(cutText(r.TraceID, 32)), Route: cutText(r.Route, maxName), Failed: r.Failed,
 			Duration: finite(r.Duration), CPU: finite(r.CPU), Waits: waits,
 		})
 	}
