@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package profilesconverter lets a collector run pipelines of profiles without the flag
+// Package profilesconverter enables profiles pipelines without the flag
 // --feature-gates=service.profilesSupport. It does not change the configuration.
 package profilesconverter
 

@@ -16,9 +16,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/configlog"
 )
 
-// Config is the configuration of the exporter `console`.
+// Config is the configuration of the `console` exporter.
 type Config struct {
-	// Extension is the id of the extension `console`. The default is console.
+	// Extension is the ID of the `console` extension. The default is console.
 	Extension component.ID `mapstructure:"extension"`
 	// Timeout is the deadline of one write to the store, from 100ms to 1m. The
 	// default is 5s.

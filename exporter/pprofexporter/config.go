@@ -22,11 +22,11 @@ type Config struct {
 	// The default is the first directory of ${STATE_DIRECTORY}, which systemd sets.
 	// Without ${STATE_DIRECTORY}, the default is ./profiles.
 	Directory string `mapstructure:"directory"`
-	// IdleTimeout is the time without new profiles after which a file is finished.
-	// The default is 15s, and the minimum is 100ms.
+	// IdleTimeout is the maximum time that an open file waits for new profiles. After this
+	// time, the file is finished. The default is 15s, and the minimum is 100ms.
 	IdleTimeout time.Duration `mapstructure:"idle_timeout"`
-	// MaxFiles is the maximum number of files that are kept. The oldest files are
-	// removed. The default is 100, and the minimum is 1.
+	// MaxFiles is the maximum number of files to keep. When this number is exceeded, the
+	// oldest files are removed. The default is 100, and the minimum is 1.
 	MaxFiles int `mapstructure:"max_files"`
 	// MaxBytes is the maximum total size of the files that are kept. The oldest
 	// files are removed. The newest file is never removed, whatever its size.

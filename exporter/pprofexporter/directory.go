@@ -30,7 +30,8 @@ type directory struct {
 }
 
 // open creates the directory and checks that it is writable. It removes unfinished files of
-// an earlier run and files beyond the limits. It returns the numbers of removed files.
+// an earlier run, and the oldest files beyond the limits. leftovers and rotated are the
+// numbers of removed files.
 func (d *directory) open() (leftovers, rotated int, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -71,16 +72,16 @@ func (d *directory) create() error {
 type written struct {
 	// file is the path of the file. It is empty if the file was not written.
 	file string
-	// removed is the number of old files that were removed. If the disk was full, disk is
-	// the error. In this case, some of the removed files made room for the new file.
+	// removed is the number of old files that were removed, also to make room on a full
+	// disk. disk is the error of a full disk. Otherwise disk is nil.
 	removed int
 	disk    error
 }
 
 // write creates a file called name. If name exists, write appends a number. If the disk
-// is full, write removes the oldest files until it has freed the size of the new file,
-// and tries once more. After an error, no partial file is left. If write returns both a
-// file and an error, old files could not be removed.
+// is full, write removes the oldest files to make room for the new file, and tries once
+// more. After an error, no partial file is left. If write returns both a file and an
+// error, the file was written, but old files could not be removed.
 func (d *directory) write(name string, content []byte) (w written, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -109,7 +110,8 @@ func (d *directory) write(name string, content []byte) (w written, err error) {
 	return w, err
 }
 
-// complete creates a complete file.
+// complete writes content to a temporary file and then publishes the file. If the name is
+// already used, complete appends a number. It returns the path of the file.
 func (d *directory) complete(name string, content []byte) (file string, err error) {
 	if err := d.create(); err != nil {
 		return "", err
@@ -140,9 +142,9 @@ func (d *directory) complete(name string, content []byte) (file string, err erro
 // maxNumber is the maximum number in the name of a file.
 const maxNumber = 9999
 
-// number returns the number of the next file called name. This is one more than the
-// highest existing number. Therefore the numbers stay in order even after the first files
-// were removed. The first number is 1, which is not part of the name.
+// number returns the number of the next file called name. The number is one more than the
+// highest existing number, so numbers increase even after older files were removed. The
+// first file has the number 1, but its name does not contain the number.
 func (d *directory) number(name string) int {
 	entries, err := os.ReadDir(d.path)
 	if err != nil {

@@ -73,8 +73,8 @@ func TestWriteSucceedsIfItsDirectoryIsRemoved(t *testing.T) {
 	require.Equal(t, string(text10), string(content))
 }
 
-// TestWriteSucceedsWhileOthersRemoveUnfinishedFiles covers other collectors with the same
-// directory. They remove unfinished files when they start.
+// TestWriteSucceedsWhileOthersRemoveUnfinishedFiles covers several collectors that share
+// a directory. Each collector removes unfinished files when it starts.
 func TestWriteSucceedsWhileOthersRemoveUnfinishedFiles(t *testing.T) {
 	d := newDirectory(t)
 	d.maxFiles = 1000

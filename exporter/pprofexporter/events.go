@@ -48,8 +48,8 @@ func (e *pprofExporter) publish(f *openFile, file string, size int, over time.Du
 	e.events.PublishEvent(event)
 }
 
-// conditionOf returns the attributes of the condition that opened the gate, in the same
-// form as in events about gates. Value and threshold are numbers in these events.
+// conditionOf returns the attributes of the condition that opened the gate. As in events
+// about gates, the value and the threshold are numbers.
 func conditionOf(attributes map[string]string) (out []attribute.KeyValue) {
 	for _, key := range []string{attr.TriggerMonitor, attr.TriggerWindow} {
 		if text := attributes[key]; text != "" {
@@ -64,8 +64,8 @@ func conditionOf(attributes map[string]string) (out []attribute.KeyValue) {
 	return out
 }
 
-// notOfFile reports whether an attribute of a resource is omitted. Attributes of one
-// process do not apply to all profiles of a file. Attributes of the trigger are
+// notOfFile reports whether a resource attribute does not apply to a whole file. Attributes
+// of one process do not apply to all profiles of a file. Attributes of the trigger become
 // attributes of the event instead.
 func notOfFile(key string) bool {
 	return strings.HasPrefix(key, "process.") && key != attr.ExecutableName || strings.HasPrefix(key, attr.TriggerPrefix)

@@ -18,7 +18,7 @@ import (
 	"github.com/hotprofile/hotprofile/test/pprofstest"
 )
 
-// host is a host that has the hot_units extension.
+// host is a component.Host with the hot_units extension.
 type host struct{ *hotunitsextension.HotUnits }
 
 func (h host) GetExtensions() map[component.ID]component.Component {
@@ -73,8 +73,9 @@ func TestAFileThatIsWrittenIsAnEvent(t *testing.T) {
 	require.Equal(t, "cpu profile of checkout written to "+file+", hottest: main.hot 75.0%, main.cold 25.0%", e.Body)
 }
 
-// TestTheEventOfAFileHasItsContainer covers a process that was profiled before it was
-// moved into its container. The first profile then has no container id.
+// TestTheEventOfAFileHasItsContainer checks that the event of a file has a container id. The
+// first profile of the file has no container id, because its process was moved into the
+// container later.
 func TestTheEventOfAFileHasItsContainer(t *testing.T) {
 	h := started(t, nil)
 	for _, resource := range []map[string]string{
@@ -92,8 +93,8 @@ func TestTheEventOfAFileHasItsContainer(t *testing.T) {
 	require.Zero(t, h.memory())
 }
 
-// TestTheConditionOfAFile checks that values that are not finite numbers are omitted.
-// Webhooks could not write them as JSON.
+// TestTheConditionOfAFile checks that text, NaN and infinite values are omitted, because
+// webhooks cannot encode these values as JSON numbers.
 func TestTheConditionOfAFile(t *testing.T) {
 	for text, want := range map[string]map[string]any{
 		"97.3": {"hotprofile.trigger.value": 97.3},

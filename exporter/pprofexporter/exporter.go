@@ -139,8 +139,9 @@ func (e *pprofExporter) finishDue() {
 	e.write(e.open.due(e.now(), e.cfg.IdleTimeout))
 }
 
-// consume adds each profile to its file. If memory is full, consume waits for the disk. A
-// slow disk slows the pipeline down. If the disk does not answer, profiles are lost.
+// consume adds each profile to its file. If memory is full, consume waits for the disk,
+// so a slow disk slows the pipeline down. If the disk does not respond, profiles are
+// lost.
 func (e *pprofExporter) consume(ctx context.Context, pd pprofile.Profiles) error {
 	malformed, err := e.addAll(ctx, pd)
 	if malformed > 0 {
@@ -201,9 +202,10 @@ func (e *pprofExporter) add(ctx context.Context, d dictionary.Reader, of source,
 
 var errStopped = errors.New("pprof exporter is shut down")
 
-// makeRoom returns when memory is within its limit. It first writes the largest open
-// files. If the disk does not respond, it drops the largest file that waits for the disk.
-// The caller holds the lock, except during waits.
+// makeRoom waits until the profiles fit into the memory limit, or until only the file that is
+// being written is left. It first writes the largest open files. If the disk does not
+// respond, it drops the largest file that waits for the disk. The caller holds the lock,
+// except during waits.
 func (e *pprofExporter) makeRoom(ctx context.Context) error {
 	for !e.stopped {
 		if e.memory() <= e.maxMemory {

@@ -91,8 +91,8 @@ func (h *harness) startOn(host component.Host) {
 	h.t.Cleanup(func() { _ = h.shutdown(context.Background()) })
 }
 
-// send passes a request to the exporter. Then it waits until the files that the
-// request has finished are written.
+// send passes a request to the exporter. Then it waits until the exporter has written all
+// files that the request finished.
 func (h *harness) send(in pprofstest.Input) {
 	h.t.Helper()
 	require.NoError(h.t, h.consume(context.Background(), in.Build(h.t)))
@@ -751,7 +751,7 @@ func TestMalformedSamplesAreDroppedAndCounted(t *testing.T) {
 }
 
 // FuzzConvert converts arbitrary requests. The files must be valid and contain each
-// sample once. In the end, the estimated memory must have its initial value.
+// sample once. At the end, the estimated memory must have its initial value again.
 func FuzzConvert(f *testing.F) {
 	seed := pprofile.NewProfiles()
 	pprofstest.Input{Resource: pprofstest.Checkout(), Profile: pprofstest.Reason("a", "t1", ""), Hot: 3, Cold: 2, Stacks: 20}.Build(f).CopyTo(seed)

@@ -14,8 +14,8 @@ const (
 	timeLayout = "20060102T150405Z"
 )
 
-// ours matches the names that fileName returns, together with the
-// number and the extension.
+// ours returns a regular expression for the names of this exporter's files. Such a name
+// is a result of fileName, followed by an optional number and the extension.
 func ours() *regexp.Regexp {
 	return regexp.MustCompile(`^[A-Za-z0-9._-]+_[A-Za-z0-9._-]+_[0-9]{8}T[0-9]{6}Z_[A-Za-z0-9._-]+_[A-Za-z0-9._-]+\.pb\.gz$`)
 }

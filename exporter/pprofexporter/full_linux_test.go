@@ -43,8 +43,8 @@ func onDisk(t *testing.T) string {
 	return ""
 }
 
-// incompressible returns a text of n bytes. gzip reduces it
-// only to about 4/5 of its size.
+// incompressible returns a string of n bytes that gzip compresses only to about 4/5 of
+// its size.
 func incompressible(n int) string {
 	b := make([]byte, n)
 	r := rand.New(rand.NewPCG(1, uint64(n)))

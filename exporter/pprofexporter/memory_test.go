@@ -20,8 +20,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/pprofstest"
 )
 
-// The memory limit is checked after each sample. overshoot is more memory than one
-// sample of these tests uses, in bytes.
+// overshoot is the number of bytes by which the memory may exceed its limit. It is more
+// than one sample of these tests uses, because the limit is checked after each sample.
 const overshoot = 32 << 10
 
 func TestMemoryIsBounded(t *testing.T) {

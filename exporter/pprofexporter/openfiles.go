@@ -104,7 +104,7 @@ type serviceShare struct {
 // size returns the estimated memory of the file, in bytes.
 func (f *openFile) size() int { return f.identity + f.resource.Size + f.pprof.Size() }
 
-// add adds the values of a profile to its service.
+// add adds the value of a profile to the service of the profile's source.
 func (f *openFile) add(from source, value float64) {
 	i, known := f.index[from.service]
 	if !known {
@@ -130,8 +130,8 @@ func (f *openFile) name() string {
 // source describes where profiles come from, according to their resource and scope.
 type source struct {
 	service, executable string
-	// unit is the unit of profiles in which cpu_trigger has not named a unit. policy is
-	// the policy that the resource names.
+	// unit is the unit that the resource describes. It is used if cpu_trigger did not
+	// name a unit. policy is the policy that the resource names.
 	unit, policy  string
 	origin, scope string
 	resource      pcommon.Map
@@ -172,9 +172,9 @@ func newOpenFiles() openFiles {
 	return openFiles{files: make(map[fileKey]*openFile), maxFileMemory: maxFileMemory}
 }
 
-// add adds samples of a part of a profile to its file, beginning with the sample at index
-// from. It stops when the file is full, or when memory has grown by more than room. It
-// returns the files that are now finished.
+// add adds a part of a profile to the matching open file. from is the index of the first
+// sample to add. add stops when the file is full, or when memory has grown by more than
+// room. It returns the files that are now finished.
 func (o *openFiles) add(d dictionary.Reader, of source, p pprofconv.Part, from, room int, now time.Time) (done []*openFile, a pprofconv.Addition) {
 	attributes := pprofconv.Attributes(d, p.Profile)
 	key := fileKey{
@@ -233,7 +233,8 @@ func (o *openFiles) finishOlder(than fileKey, triggered time.Time) []*openFile {
 	})
 }
 
-// largest returns the file with the largest memory. If no file is open, it returns nil.
+// largest returns the open file that uses the most memory. If no file is open, it returns
+// nil.
 func (o *openFiles) largest() (largest *openFile) {
 	for _, f := range o.files {
 		if largest == nil || f.size() > largest.size() {
@@ -262,8 +263,8 @@ func (o *openFiles) all() []*openFile {
 	return o.finishAll(func(*openFile) (finishReason, bool) { return finishedByShutdown, true })
 }
 
-// finishAll calls which for each file. It finishes each file for which which returns
-// true. The finished files are in the order in which they were begun.
+// finishAll calls the function which for each file, and finishes the file if the function
+// returns true. The finished files are in the order in which they were begun.
 func (o *openFiles) finishAll(which func(*openFile) (finishReason, bool)) []*openFile {
 	var done []*openFile
 	for _, f := range o.files {
@@ -287,9 +288,9 @@ func (o *openFiles) finish(f *openFile, reason finishReason) *openFile {
 	return f
 }
 
-// timeOf returns the time for the name of a profile's file. This is the time of
-// the trigger. Without a trigger, it is the time of the profile. If the profile
-// has no time either, it is now.
+// timeOf returns the time for the name of a profile's file. It returns the time of the
+// trigger. Without a trigger, it returns the time of the profile. If the profile has no time
+// either, it returns now.
 func timeOf(attributes map[string]string, p pprofile.Profile, now time.Time) time.Time {
 	if t := triggerTime(attributes); !t.IsZero() {
 		return t

@@ -75,7 +75,8 @@ func (q *queue) takeAll() []*openFile {
 	return all
 }
 
-// wait waits for a change of the queue. The caller holds the lock, except during the wait.
+// wait waits until the queue changes or ctx ends. The caller must hold the lock, which
+// wait releases while it waits.
 func (e *pprofExporter) wait(ctx context.Context) error {
 	progress := e.queue.progress
 	e.mu.Unlock()

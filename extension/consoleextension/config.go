@@ -25,8 +25,8 @@ import (
 
 // Config is the configuration of the extension `console`.
 type Config struct {
-	// HTTP configures the server of the pages. Its endpoint is localhost:4042 by default.
-	// HTTP is not embedded, because Config would then have the method Unmarshal of HTTP.
+	// HTTP configures the HTTP server of the console. The default endpoint is localhost:4042.
+	// HTTP is not embedded, because Config would then inherit the method Unmarshal from HTTP.
 	HTTP confighttp.ServerConfig `mapstructure:",squash"`
 	// Directory is the directory of the store. It is created if it does not exist. The
 	// default is the directory console in the first directory of ${STATE_DIRECTORY},
@@ -50,8 +50,8 @@ type Config struct {
 	PoliciesFile string `mapstructure:"policies_file"`
 	// Edit allows the pages to write PoliciesFile. The default is false.
 	Edit bool `mapstructure:"edit"`
-	// Manual configures the client of the server that cpu_trigger starts for manual. By
-	// default, Manual has no endpoint, and the pages cannot open gates.
+	// Manual configures the client for the manual server of cpu_trigger. By default, Manual
+	// has no endpoint, and the pages cannot open gates.
 	Manual configoptional.Optional[confighttp.ClientConfig] `mapstructure:"manual"`
 
 	// prevents unkeyed literal initialization

@@ -32,9 +32,8 @@ const slowWait = 10 * time.Millisecond
 
 // ConsumeLogs stores events, and the logs of collectors. It returns when the events
 // are on disk or the context ends. If the context ends first, the events stay in
-// memory and are written later. After a late write, ConsumeLogs waits for at most
-// slowWait until a write is in time again. The short wait allows the queue of an
-// exporter to drain at shutdown.
+// memory and are written later. If the previous write was late, ConsumeLogs waits for at
+// most slowWait. The short wait allows the queue of an exporter to drain at shutdown.
 func (c *Console) ConsumeLogs(ctx context.Context, ld plog.Logs) error {
 	return c.consume(ctx, "logs", ld.LogRecordCount(), func() {
 		if c.slow.Load() {

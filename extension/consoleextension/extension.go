@@ -36,7 +36,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 )
 
-// These constants limit what a client can use of the server.
+// These constants limit the server resources that clients can use.
 const (
 	maxConnections = 128
 	maxHeader      = 32 << 10 // URLs contain the state of a page
@@ -44,7 +44,7 @@ const (
 	shutdownTimeout = 5 * time.Second
 )
 
-// Console is the component. It contains the store and the server of the pages. It is
+// Console is the extension. It contains the store and the HTTP server of the pages. It is
 // safe for concurrent use.
 type Console struct {
 	set       extension.Settings
@@ -91,8 +91,8 @@ func Find(host component.Host, id component.ID) (*Console, error) {
 	return console, nil
 }
 
-// Dependencies returns the extensions that must start before this extension. The server
-// and the client of manual use these extensions.
+// Dependencies returns the extensions that must start before this extension. The HTTP server
+// and the HTTP client of the block manual use these extensions.
 func (c *Console) Dependencies() (ids []component.ID) {
 	if auth := c.cfg.HTTP.Auth.Get(); auth != nil {
 		ids = append(ids, auth.Config.AuthenticatorID)
@@ -241,7 +241,7 @@ func (c *Console) measured(next http.Handler) http.Handler {
 	})
 }
 
-// observe registers the metrics that are read when they are exported.
+// observe registers the callbacks of the observable metrics.
 func (c *Console) observe() error {
 	return errors.Join(
 		c.telemetry.RegisterConsoleStoreSizeCallback(func(_ context.Context, o metric.Int64Observer) error {

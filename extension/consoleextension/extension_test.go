@@ -140,7 +140,7 @@ func (r *rig) token(path string) string {
 	return found[1]
 }
 
-// metric returns the sums of a metric's points by the values of an attribute.
+// metric returns the sum of a metric's points for each value of an attribute.
 func (r *rig) metric(name, key string) map[string]int64 {
 	r.t.Helper()
 	got, err := r.telemetry.GetMetric(name)
@@ -148,7 +148,7 @@ func (r *rig) metric(name, key string) map[string]int64 {
 	return sums(got.Data, key)
 }
 
-// opened returns the event of an opened gate.
+// opened returns logs with one event, which reports that the unit's gate opened.
 func opened(unit string) plog.Logs {
 	ld := plog.NewLogs()
 	rl := ld.ResourceLogs().AppendEmpty()
@@ -291,8 +291,8 @@ func TestAStartThatFailsLeavesNothing(t *testing.T) {
 	require.Equal(t, []component.ID{component.MustNewID("nobody")}, r.Dependencies())
 }
 
-// TestAWebsiteWhoseNameWasPointedHereReadsNothing covers DNS rebinding. The browser then
-// sends requests under the website's name, and considers them same-origin.
+// TestAWebsiteWhoseNameWasPointedHereReadsNothing covers DNS rebinding. In this attack,
+// the browser sends requests under the website's name and considers them same-origin.
 func TestAWebsiteWhoseNameWasPointedHereReadsNothing(t *testing.T) {
 	r := start(t, "{allowed_hosts: [console.example.com]}")
 	for _, host := range []string{"localhost", "127.0.0.1:4042", "console.example.com", "Console.example.com:443"} {
@@ -464,7 +464,8 @@ func TestEventsDoNotWaitForADiskThatIsLate(t *testing.T) {
 	}, time.Minute, time.Millisecond, "the disk answers")
 }
 
-// TestAShutdownEndsWithItsContext covers a shutdown while the disk does not answer.
+// TestAShutdownEndsWithItsContext checks that a shutdown ends with its context, even if the
+// disk does not answer.
 func TestAShutdownEndsWithItsContext(t *testing.T) {
 	r := start(t, "{}")
 	r.mu.RLock() // a consumer waits for the disk
@@ -495,9 +496,9 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestGatesOfThisHostAloneAreOpenedOnLoopback covers units without a host name
-// and units of other hosts. A server on a loopback address only opens the
-// gates of units on its own host.
+// TestGatesOfThisHostAloneAreOpenedOnLoopback covers units without a host name and units of
+// other hosts. If the endpoint of manual is a loopback address, only the gates of units on
+// this host can be opened.
 func TestGatesOfThisHostAloneAreOpenedOnLoopback(t *testing.T) {
 	can := func(endpoint string) func(store.Unit) bool {
 		cfg, err := load(t, "{manual: {endpoint: '"+endpoint+"'}}")

@@ -20,11 +20,12 @@ import (
 	"github.com/hotprofile/hotprofile/internal/urls"
 )
 
-// maxAnswer is the maximum number of bytes that are read from an answer of manual.
+// maxAnswer is the maximum number of bytes that are read from a response of cpu_trigger's
+// manual server.
 const maxAnswer = 16 << 10
 
-// canOpen returns a function that reports whether manual can open the gate of a unit. A
-// manual server on a loopback address knows only the units of this host.
+// canOpen returns a function that reports whether the manual server can open the gate of a
+// unit. A manual server on a loopback address knows only the units of this host.
 func (c *Console) canOpen() func(store.Unit) bool {
 	u, err := url.Parse(c.cfg.Manual.Get().Endpoint)
 	if err != nil || !isLoopback(u.Hostname()) {

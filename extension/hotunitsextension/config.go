@@ -38,11 +38,11 @@ type WebhookConfig struct {
 	// Template is json, slack, teams, or the path of a file with a Go template. The
 	// file is read at the start. The default is json.
 	Template string `mapstructure:"template"`
-	// GroupWait is the time after the first event for which further events are added
-	// to the same request. The default is 5s.
+	// GroupWait is the time to wait for further events after the first event of a request.
+	// Events that arrive in this time are added to the request. The default is 5s.
 	GroupWait time.Duration `mapstructure:"group_wait"`
-	// MaxEvents is the maximum number of events in one request. Further events are
-	// only counted in the request. The default is 20.
+	// MaxEvents is the maximum number of events in one request. If there are further
+	// events, the request contains only their number. The default is 20.
 	MaxEvents int `mapstructure:"max_events"`
 	// Retry configures the retries of a failed request. By default, the first retry is
 	// after 1s, later retries are at most 10s apart, and retries stop after 1m.
@@ -52,7 +52,7 @@ type WebhookConfig struct {
 	_ struct{}
 }
 
-// Validate checks that values are within these limits.
+// These constants are the limits that Validate checks.
 const (
 	maxWebhooks    = 20
 	maxTimeout     = time.Minute

@@ -130,8 +130,8 @@ func (h *HotUnits) Watch() (changed <-chan struct{}, stop func()) {
 	return c, h.watchers.add(c)
 }
 
-// unite computes the union. If the union has changed, unite notifies the
-// watchers. The caller holds the lock.
+// unite computes the union of the hot units of all publishers. If the union has changed,
+// unite notifies the watchers. The caller holds the lock.
 func (h *HotUnits) unite() (before, after []Unit) {
 	before = h.hot
 	for _, p := range h.publishers {

@@ -66,9 +66,9 @@ func (e MessageEvent) Title() string {
 	return strings.NewReplacer(".", " ", "_", " ").Replace(strings.TrimPrefix(e.Name, attr.Prefix))
 }
 
-// Get returns an attribute of the event as a text. If the event lacks the attribute,
-// Get returns the attribute of the event's resource. If there is no such attribute
-// either, Get returns an empty text.
+// Get returns an attribute of the event as a string. If the event lacks the attribute,
+// Get returns the attribute of the event's resource. If the resource lacks the attribute
+// too, Get returns an empty string.
 func (e MessageEvent) Get(key string) string {
 	for _, attributes := range []map[string]any{e.Attributes, e.Resource} {
 		if v, ok := attributes[key]; ok {

@@ -20,8 +20,8 @@ type PolicyFile struct {
 	// Reader is the component that reads the file.
 	Reader component.ID
 	Path   string
-	// Check returns the faults of a document, each with its line. It returns nil if the
-	// reader would put the policies in force.
+	// Check returns the faults of a document with their lines. It returns nil if the reader
+	// would accept the policies.
 	Check func(document []byte) error
 	// Doubts returns probable mistakes in a document that Check accepts. It may be nil.
 	Doubts func(document []byte) []string

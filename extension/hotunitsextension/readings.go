@@ -20,8 +20,8 @@ type UnitReadings struct {
 	Resource    []attribute.KeyValue
 	Time        time.Time
 	ContainerID string // empty if the unit is not a container
-	// CPUSeconds is the CPU time that the unit used between the start of watching and
-	// CPUTime. CPUTime is zero if no policy needs the CPU time.
+	// CPUSeconds is the CPU time that the unit used from the time when it was first watched
+	// until CPUTime. CPUTime is zero if no policy needs the CPU time.
 	CPUSeconds float64
 	CPUTime    time.Time
 	// WorkingSet is the memory that the unit used at MemoryTime, in bytes, without
@@ -49,9 +49,9 @@ type PeerReading struct {
 	Connects, ConnectFailures int64
 	Sent, Received            int64 // bytes of TCP
 	Segments, Retransmits     int64 // segments that the unit sent
-	// While connections had data to send, the receiver's window, the send buffer or the
-	// network limited sending. ReceiverWindow, SendBuffer and Network are the times for
-	// which each of them was the limit.
+	// ReceiverWindow, SendBuffer and Network are times in which connections had data to
+	// send. In these times, the receiver's window, the send buffer or the network,
+	// respectively, limited sending.
 	ReceiverWindow, SendBuffer, Network time.Duration
 
 	// The following fields contain current values.
@@ -65,8 +65,9 @@ type PeerReading struct {
 // threshold.
 type ConditionReading struct {
 	Policy string
-	// Monitor is the monitor with its parameters, as in hotprofile.trigger.condition of
-	// events. The parameters distinguish the conditions of one monitor.
+	// Monitor is the name of the monitor with its parameters, as in the attribute
+	// hotprofile.trigger.condition. The parameters distinguish conditions that use the same
+	// monitor.
 	Monitor   string
 	Window    string // "30s average" or "8 of 10s"
 	Value     float64

@@ -45,7 +45,7 @@ func ResourceOf(attributes pcommon.Map, skip func(key string) bool) (r Resource)
 	return r
 }
 
-// valueOf returns the value of an attribute, without copying a text. It returns an empty
+// valueOf returns the value of an attribute, without copying a string. It returns an empty
 // value for lists, maps and bytes.
 func valueOf(v pcommon.Value) (out attribute.Value) {
 	switch v.Type() {

@@ -60,7 +60,7 @@ type group struct {
 	more   int
 }
 
-// startWebhook subscribes a webhook to events.
+// startWebhook creates a webhook, subscribes it to events and starts its goroutine.
 func (h *HotUnits) startWebhook(ctx context.Context, cfg WebhookConfig, name string, host component.Host) (*webhook, error) {
 	w := &webhook{
 		cfg: cfg, name: name, isJSON: cfg.contentType() == "" || strings.Contains(cfg.contentType(), "json"),
@@ -167,8 +167,8 @@ func (w *webhook) count(n int, outcome string) {
 	}
 }
 
-// deliver posts a body. It returns when the body is accepted, or when
-// no retry is left or useful.
+// deliver posts a body, and retries after temporary errors. It returns nil if the body was
+// accepted. It returns the last error if no further retry is possible.
 func (w *webhook) deliver(body []byte, attempts *int) error {
 	begun, retry := time.Now(), w.cfg.Retry
 	waits := &backoff.ExponentialBackOff{

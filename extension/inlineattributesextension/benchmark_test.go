@@ -24,8 +24,8 @@ func (sink) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r}, err
 }
 
-// sampledProfiles returns a request with n samples and ten resources. The samples have
-// 1,000 stacks of 20 frames each. The frames have 2,000 functions.
+// sampledProfiles returns a request with n samples and ten resources. The samples have 1,000
+// different stacks of 20 frames each. The frames belong to 2,000 different functions.
 func sampledProfiles(n int) pprofile.Profiles {
 	p := pprofile.NewProfiles()
 	d := p.Dictionary()

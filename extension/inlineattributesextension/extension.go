@@ -17,7 +17,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/inline"
 )
 
-// exportMethod is the gRPC method of a request with profiles.
+// exportMethod is the full name of the gRPC method that exports profiles.
 const exportMethod = "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export"
 
 // inlineAttributes is the extension. It has no state.

@@ -80,8 +80,8 @@ func newTestExtension(t *testing.T, enabled bool) *inlineAttributes {
 	return e.(*inlineAttributes)
 }
 
-// grpcPeer starts a server that accepts all methods and returns empty
-// responses. received gets the requests.
+// grpcPeer starts a server that accepts all methods and returns empty responses. The
+// server sends each request to the channel received.
 func grpcPeer(t *testing.T) (address string, received chan []byte) {
 	received = make(chan []byte, 1)
 	server := grpc.NewServer(grpc.ForceServerCodecV2(conformancetest.AsIs{}), grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
@@ -143,7 +143,7 @@ func TestGRPC(t *testing.T) {
 	}
 }
 
-// host is a host that has the extension.
+// host is a component.Host with the given extensions.
 type host struct {
 	component.Host
 	extensions map[component.ID]component.Component

@@ -146,8 +146,8 @@ func (noFiles) OpenELF(string) (*pfelf.File, error) {
 	return nil, errors.New("no other files are read")
 }
 
-// loaded is a file of a process that the library knows as an interpreter. T is the type of
-// its layout.
+// loaded is a file of a process that the library has recognized as an interpreter. T is
+// the type of the interpreter's layout.
 type loaded[T any] struct {
 	*object
 	tables
@@ -181,8 +181,8 @@ func load[T, L any](p interpreter.Process, i int, kind libpf.InterpreterType, lo
 	return describe(l)
 }
 
-// attach finds the layout in the memory of the process. If the function then is not nil,
-// attach calls it to complete the layout.
+// attach finds the layout in the memory of the process. If the parameter then is not nil,
+// attach calls this function to complete the layout.
 func (l *loaded[T]) attach(m io.ReaderAt, then func(ebpfinterpreter.Instance) error) (ebpfinterpreter.Instance, error) {
 	instance, err := l.data.Attach(&l.tables, libpf.PID(l.process.PID), libpf.Address(l.bias), remotememory.RemoteMemory{ReaderAt: m})
 	if err == nil && then != nil {
@@ -205,7 +205,7 @@ func (l *loaded[T]) loop() (loop []interpreter.Range, err error) {
 	return loop, err
 }
 
-// field returns a field from the library's description of a structure of the interpreter.
+// field returns one field of an interpreter's structure, as the library describes it.
 func (l *loaded[T]) field(structure, name string) reflect.Value {
 	data := reflect.ValueOf(l.data).Elem()
 	if once := data.FieldByName("data"); once.IsValid() {
@@ -247,7 +247,8 @@ type tables struct {
 	found func(libpf.InterpreterType, unsafe.Pointer)
 }
 
-// UpdateInterpreterOffsets implements EbpfHandler of the library, like all methods below.
+// UpdateInterpreterOffsets implements the library's interface EbpfHandler. All methods
+// below also belong to this interface.
 func (t *tables) UpdateInterpreterOffsets(_ uint16, _ host.FileID, ranges []util.Range) error {
 	t.ranges = append(t.ranges, ranges...)
 	return nil
@@ -260,7 +261,7 @@ func (t *tables) UpdateProcData(kind libpf.InterpreterType, _ libpf.PID, info un
 
 func (*tables) DeleteProcData(libpf.InterpreterType, libpf.PID) error { return nil }
 
-// UpdatePidInterpreterMapping records a part of a heap of code.
+// UpdatePidInterpreterMapping records a part of a code heap.
 func (t *tables) UpdatePidInterpreterMapping(_ libpf.PID, part lpm.Prefix, _ uint8, segments host.FileID, start uint64) error {
 	limit := part.Key + 1<<(64-part.Length)
 	if n := len(t.heaps); n > 0 && t.heaps[n-1].Start == start {
@@ -282,8 +283,8 @@ type threads struct {
 	id uint64
 }
 
-// findThreads reads the C library of a process. Threads may be in a separate file of the C
-// library.
+// findThreads reads the layout of thread data from the C library of a process. The C
+// library may have a separate file for threads.
 func findThreads(p interpreter.Process) (found threads, err error) {
 	err = errors.New("the process maps no C library that is known")
 	for i := range p.Mappings {

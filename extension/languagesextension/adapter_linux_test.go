@@ -113,7 +113,8 @@ func TestPHPOfThisMachine(t *testing.T) {
 	require.NotNil(t, l.PHP)
 	require.NotEmpty(t, l.PHP.Loop)
 	m := remotememory.RemoteMemory{ReaderAt: p.Memory}
-	// PHP has evaluated the argument, runs sleep, or is between these two states.
+	// Each named frame must be sleep. There may be no named frame, because PHP may not have
+	// called sleep yet.
 	for frame := m.Ptr(libpf.Address(l.PHP.Current)); frame != 0; frame = m.Ptr(frame + libpf.Address(l.PHP.FrameBack)) {
 		name := m.Ptr(m.Ptr(frame+libpf.Address(l.PHP.FrameFunction)) + libpf.Address(l.PHP.FunctionName))
 		if name != 0 {
@@ -122,7 +123,7 @@ func TestPHPOfThisMachine(t *testing.T) {
 	}
 }
 
-// words is a memory that is zero except for the given words.
+// words is a simulated memory that contains zeros except for the given words.
 type words map[int64]int64
 
 func (w words) ReadAt(b []byte, at int64) (int, error) {
@@ -190,7 +191,8 @@ func testForgedFiles(t *testing.T, file string) {
 	}
 }
 
-// TestJavaOfThisMachine attaches to a JVM. An address without a method has no name.
+// TestJavaOfThisMachine attaches to a JVM and checks the layout. It also checks that an
+// address without a method has no name.
 func TestJavaOfThisMachine(t *testing.T) {
 	if _, err := exec.LookPath("javac"); err != nil {
 		t.Skipf("a JDK is needed: %v", err)
@@ -238,8 +240,8 @@ func (m memory) ReadAt(b []byte, at int64) (int, error) {
 	return n, nil
 }
 
-// TestInstructionsHaveTheNextDescription checks that an instruction of compiled Java code has
-// the first description at or after its position.
+// TestInstructionsHaveTheNextDescription checks the description of an instruction of
+// compiled Java code. It must be the first description at or after the instruction.
 func TestInstructionsHaveTheNextDescription(t *testing.T) {
 	const blob, table, header = 0x100, 0x200, 0x40
 	put := binary.LittleEndian.PutUint32

@@ -27,7 +27,8 @@ func NewFactory() extension.Factory {
 	)
 }
 
-// idle does nothing, because it is enough to link the package.
+// idle is the extension. Start and Shutdown have no effect, because it is enough to
+// link the package.
 type idle struct {
 	component.StartFunc
 	component.ShutdownFunc

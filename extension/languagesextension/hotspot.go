@@ -83,17 +83,17 @@ func hotSpotLayout(l *loaded[support.HotspotProcInfo]) (*interpreter.HotSpot, er
 // description before an instruction.
 type descriptions struct {
 	memory io.ReaderAt
-	// data is the offset, in a blob, of the address to which the offsets of the
-	// descriptions are relative. If data is 0, these offsets are relative to the blob.
+	// The offsets of the descriptions are relative to a base address. data is the offset of
+	// this base address in a blob. If data is 0, the blob itself is the base.
 	data int64
-	// The blob contains the offset of the first description at the offset first. It
-	// contains the offset of the end of the descriptions at the offset limit. size is the
-	// size of a description. position is the offset of the position in a description.
+	// A blob contains the start and the end of its descriptions as offsets. first and limit
+	// are the positions of these two offsets in the blob. size is the size of a description,
+	// and position is the offset of the field PcOffset in a description.
 	first, limit, size, position int64
 }
 
-// next returns the position of the description that applies to a position. It returns the
-// position itself if there is no such description.
+// next returns the position of the first description at or after the given position. If
+// there is no such description, next returns the given position.
 func (d *descriptions) next(at interpreter.Code) uint32 {
 	const maxSize, maxPosition = 1 << 20, 1<<28 - 1
 	var first, limit uint32

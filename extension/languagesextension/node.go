@@ -86,8 +86,8 @@ func correct(l *loaded[support.V8ProcInfo]) {
 // leastBuiltins is the minimum size of V8's built-in code in bytes.
 const leastBuiltins = 512 << 10
 
-// builtins returns the addresses of the built-in code. It is the largest part of the file
-// without unwind tables.
+// builtins returns the address range of the built-in code. The built-in code is the largest
+// part of the file that has no unwind tables.
 func builtins(o *object) (r interpreter.Range) {
 	for _, b := range functions(o).Blocks {
 		if b.End-b.Start > r.Limit-r.Start {
@@ -101,12 +101,12 @@ func builtins(o *object) (r interpreter.Range) {
 type node struct {
 	*loaded[support.V8ProcInfo]
 	instance ebpfinterpreter.Instance
-	// deoptimization is the offset, in a code object, of the address of an array. positions
-	// is the offset, in this array, of the address of the inlined calls' positions. array is
-	// the offset of the data in an array.
+	// deoptimization is the offset of a pointer in a code object. The pointer refers to an
+	// array. positions is the offset of the pointer to the inlined calls' positions in this
+	// array. array is the offset of the data in an array.
 	deoptimization, positions, array int64
-	// pages holds the memory that was read for the current frame, so that it does not
-	// change after it was checked. left is the number of bytes that may still be read.
+	// pages caches the memory that was read for the current frame. The cache ensures that the
+	// contents do not change after a check. left is the number of bytes that may still be read.
 	pages map[int64]*[pageSize]byte
 	left  int64
 }
@@ -119,8 +119,9 @@ func (n *node) attach() (err error) {
 
 const (
 	pageSize = 4096
-	// maxNodeRead limits the memory that is read for one frame. The library reads the
-	// source of a script to find its lines, so functions of larger scripts have no lines.
+	// maxNodeRead limits the memory that is read for one frame, in bytes. The library
+	// reads the source of a script to find line numbers. Functions of larger scripts
+	// therefore have no line numbers.
 	maxNodeRead = 2 << 20
 )
 
@@ -169,7 +170,7 @@ func (n *node) inlinedInOrder(code uint64) bool {
 	return true
 }
 
-// names returns the functions at a place of a program, including inlined functions.
+// names returns the functions at a position in a program, including inlined functions.
 func (n *node) names(at interpreter.Code) (functions []interpreter.Function, held int64, err error) {
 	defer clear(n.pages)
 	defer recovered(&err, "reading the names of a JavaScript program")
@@ -188,7 +189,7 @@ func (n *node) names(at interpreter.Code) (functions []interpreter.Function, hel
 	err = n.instance.Symbolize(frame, &frames, libpf.FrameMapping{})
 	functions = functionsOf(frames)
 	for i := range functions {
-		// The library does not find the first line of a function since V8 12.8.
+		// Since V8 12.8, the library cannot find the first line of a function.
 		functions[i].StartLine = 0
 		if at.Interpreted {
 			functions[i].Line = 0

@@ -19,7 +19,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/interpreter"
 )
 
-// The range of supported minor versions of Python 3.
+// These constants limit the supported minor versions of Python 3.
 const (
 	oldestPython = 8
 	newestPython = 14
@@ -30,7 +30,7 @@ func isPython(file string) bool {
 	return strings.HasPrefix(name, "python3") || strings.HasPrefix(name, "libpython3") || name == "python"
 }
 
-// pythonLayout returns the layout of Python.
+// pythonLayout returns the layout of the data structures of a Python interpreter.
 func pythonLayout(l *loaded[support.PyProcInfo]) (*interpreter.Python, error) {
 	c, err := findThreads(l.process)
 	if err != nil {

@@ -17,10 +17,10 @@ const (
 	TemporarySuffix = ".tmp"
 )
 
-// Temporary writes a temporary file in a directory, and returns the path of the file. finish
-// is called with the written file before the file is closed. finish sets the mode of the
-// file and synchronizes the file, if the caller needs this. If finish is nil, only the
-// owner may read the file. After an error, the temporary file is removed.
+// Temporary writes a temporary file in a directory, and returns the path of the file. If
+// finish is not nil, Temporary calls finish with the written file before closing the file.
+// Callers use finish to set the file's mode or to synchronize the file. Without finish,
+// only the owner may read the file. After an error, the temporary file is removed.
 func Temporary(dir string, content []byte, finish func(*os.File) error) (path string, err error) {
 	f, err := os.CreateTemp(dir, TemporaryPrefix+"*"+TemporarySuffix)
 	if err != nil {
@@ -38,7 +38,7 @@ func Temporary(dir string, content []byte, finish func(*os.File) error) (path st
 	return f.Name(), errors.Join(err, f.Close())
 }
 
-// Write replaces the file at a path with a temporary file. finish is the argument of
+// Write replaces the file at a path with a temporary file. Write passes finish to
 // Temporary. After an error, the temporary file is removed.
 func Write(path string, content []byte, finish func(*os.File) error) error {
 	temp, err := Temporary(filepath.Dir(path), content, finish)

@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package boundedread reads streams and files with a size limit. A path may lead to a
-// file that is not a regular file.
+// Package boundedread reads streams and files with a size limit. It refuses paths that
+// do not lead to a regular file.
 package boundedread
 
 import (
@@ -63,7 +63,7 @@ func File(path string, limit int64) ([]byte, fs.FileInfo, error) {
 	return b, info, nil
 }
 
-// Disk runs one function that accesses the disk at a time. If a file system does not
+// Disk runs functions that access the disk, one at a time. If a file system does not
 // respond, only the goroutine of the current function is blocked. The channel contains a
 // token while a function runs, so the channel must have room for one token.
 type Disk chan struct{}

@@ -16,7 +16,7 @@ import (
 // A Bound names the limit that sets a capacity.
 type Bound string
 
-// The limits that can set a capacity.
+// These are the limits that can set a capacity.
 const (
 	ByQuota  Bound = "quota"
 	ByCPUSet Bound = "cpuset"
@@ -46,8 +46,9 @@ type CPUCapacity struct {
 	online   int
 }
 
-// OpenCPUCapacity opens the limits on the paths of a group or a process. An ancestor's
-// quota limits every cgroup below it, so the cgroups on the paths may be shared.
+// OpenCPUCapacity opens the CPU limits of all cgroups on the paths of a group or process.
+// Readers may share these cgroups, because an ancestor's quota limits every cgroup below
+// the ancestor.
 func (r *Reader) OpenCPUCapacity(p Paths) (*CPUCapacity, error) {
 	c := &CPUCapacity{r: r}
 	if h, ok := r.tree.owner(CPU); ok {
@@ -140,8 +141,8 @@ func (c *CPUCapacity) Renew() {
 }
 
 // readCPUSet returns the CPUs of the nearest cgroup that lists any CPU. These CPUs are a
-// subset of the CPUs of the cgroup's ancestors. The result rarely changes unless a cpuset
-// on the path is written or the CPUs online change.
+// subset of the CPUs of the cgroup's ancestors. The result rarely changes unless a
+// cpuset on the path is written or a CPU goes online or offline.
 func (c *CPUCapacity) readCPUSet(now time.Time, online int) (Capacity, error) {
 	c.r.takeChanges(now)
 	written, watched := uint32(0), true

@@ -13,16 +13,16 @@ import (
 // several cgroups carry one id, facts that only the kernel controls decide which cgroup is
 // the container's. The result is therefore the same each time, even after a restart.
 
-// A Claim is a cgroup that has processes and carries the id of a container in its name,
-// while the container runs in another cgroup.
+// A Claim is a cgroup whose name contains the id of a container, although the container
+// runs in another cgroup. The claiming cgroup has processes.
 type Claim struct {
 	ContainerID string
 	Cgroup      string // the claiming cgroup
 	Container   string // the container's cgroup
 }
 
-// standing decides which of several cgroups that carry one container's id belongs to the
-// container.
+// standing ranks a cgroup among the cgroups with the same container id. The cgroup that
+// ranks first belongs to the container.
 type standing struct {
 	delegated bool // a user other than root may have created the cgroup
 	rank      int  // rank of the hierarchy, in the order of identity
@@ -44,7 +44,8 @@ func (s standing) compare(other standing) int {
 	return cmp.Or(cmp.Compare(s.rank, other.rank), cmp.Compare(s.inode, other.inode))
 }
 
-// standing returns the standing of a cgroup. ok is false if the cgroup does not exist.
+// standing returns the properties of a cgroup by which compare orders cgroups. ok is
+// false if the cgroup does not exist.
 func (t *Tree) standing(h Hierarchy, at string) (s standing, ok bool) {
 	if t.trees[h] == nil {
 		return s, false
@@ -64,8 +65,8 @@ func (t *Tree) standing(h Hierarchy, at string) (s standing, ok bool) {
 	return s, true
 }
 
-// RealContainer returns the group of the cgroup at a path if that group is the real
-// container, and g only carries the same id. The path may be untrusted.
+// RealContainer reports whether the cgroup at a path, and not g, is the real container with
+// the id of g. If so, it also returns the group of the cgroup. The path may be untrusted.
 func (t *Tree) RealContainer(g Group, at string) (Group, bool) {
 	id, upTo, ok := ContainerIn(at)
 	if !ok || id != g.ContainerID || upTo != at || !path.IsAbs(at) || path.Clean(at) != at {
@@ -92,7 +93,8 @@ func (g Group) Has(at string) bool {
 }
 
 // Same reports whether two groups with the same id are the same group. On hosts with
-// several hierarchies, another hierarchy may separate some of a container's processes.
+// several hierarchies, some processes of a container may be in a separate cgroup of
+// another hierarchy.
 func (g Group) Same(other Group) bool {
 	if g.by == other.by {
 		return g.Cgroup == other.Cgroup

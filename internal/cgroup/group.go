@@ -13,9 +13,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/globs"
 )
 
-// A Group is the cgroup of a container or service, which separates the
-// processes of the container or service from others. A Group with an empty ID
-// is a process that has no such cgroup.
+// A Group is the cgroup that separates the processes of a container or service from
+// other processes. A Group with an empty ID is a process without such a cgroup.
 type Group struct {
 	// ID is the container's id. Outside containers, ID is the path of the cgroup. It is
 	// empty if no cgroup separates the process from others.
@@ -64,9 +63,10 @@ func containerGroup(p Paths, by Hierarchy, id, cgroup string) Group {
 	return g
 }
 
-// GroupAt returns the group of the cgroup at a path, or of the container around it. It
-// returns false if there is no such cgroup. The path may be untrusted. GroupAt accepts
-// only a clean absolute path, because such a path cannot lead out of the tree.
+// GroupAt returns the group of the cgroup at a path. If the cgroup is inside a container,
+// GroupAt returns the group of the container. It returns false if there is no such cgroup.
+// The path may be untrusted. GroupAt accepts only a clean absolute path, because such a
+// path cannot lead out of the tree.
 func (t *Tree) GroupAt(cgroup string) (Group, bool) {
 	if !path.IsAbs(cgroup) || path.Clean(cgroup) != cgroup || cgroup == "/" {
 		return Group{}, false

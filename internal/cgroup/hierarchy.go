@@ -8,7 +8,7 @@ package cgroup
 // tree, so their paths are the same.
 type Hierarchy uint8
 
-// The hierarchies that this package reads.
+// These are the hierarchies that this package reads.
 const (
 	V2Tree    Hierarchy = iota // the unified tree, with or without controllers
 	CPU                        // v1 cpu: quotas and shares
@@ -61,9 +61,9 @@ const (
 // leading slash. It is empty if the hierarchy is not mounted.
 type Paths [numHierarchies]string
 
-// Unavailable is the reason why a value does not exist for a group, as opposed to a read
-// that failed. Unavailable values are constants, so returning them does not allocate, and
-// they can be compared.
+// Unavailable is the reason why a value does not exist for a group. A failed read returns
+// another error. Unavailable values are constants, so returning them does not allocate,
+// and they can be compared.
 type Unavailable string
 
 // Error returns the reason.
@@ -71,14 +71,15 @@ func (u Unavailable) Error() string { return string(u) }
 
 // The reasons.
 const (
-	// InRoot is for processes in the hierarchy's root, whose values cover the whole host.
+	// InRoot is for a group whose processes are in the root of the hierarchy. The values of
+	// the root cover the whole host.
 	InRoot Unavailable = "its processes are in the root cgroup of that hierarchy"
 	// Shared is for a group whose cgroup in the hierarchy also holds processes of other
 	// groups, or lacks some of the group's processes.
 	Shared Unavailable = "its cgroup in that hierarchy is shared with other units"
-	// NotMounted is for a controller whose hierarchy is not mounted on this host.
+	// NotMounted means that the hierarchy of a controller is not mounted on this host.
 	NotMounted Unavailable = "that hierarchy is not mounted"
-	// NoFile is for a file that the kernel does not provide.
+	// NoFile means that the kernel does not provide the file.
 	NoFile Unavailable = "the kernel has no such file for that cgroup"
 	// NoPeriods is for cgroups without CPU bandwidth control.
 	NoPeriods Unavailable = "no nr_periods: the cpu controller is not enabled for its cgroup, or the kernel was built without CFS bandwidth control"
@@ -91,6 +92,6 @@ const (
 	// TooManyProcesses is for a group of more than 4096 processes if they would have to be
 	// read one by one.
 	TooManyProcesses Unavailable = "it has too many processes to look at one by one"
-	// NeedsLinux is for operating systems other than Linux.
+	// NeedsLinux is returned on operating systems other than Linux.
 	NeedsLinux Unavailable = "control groups need Linux"
 )

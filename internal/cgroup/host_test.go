@@ -373,8 +373,8 @@ func TestReadingAllocatesNothing(t *testing.T) {
 	}))
 }
 
-// BenchmarkReading compares one reading of a cgroup's CPU time with a reading by
-// containerd's library, which reads all figures.
+// BenchmarkReading compares two ways to read a cgroup's CPU time. containerd's library
+// reads all statistics of the cgroup.
 func BenchmarkReading(b *testing.B) {
 	tree := openHost(b)
 	c := hosttest.NewCgroup(b, "hotprofile-bench")

@@ -32,7 +32,7 @@ func Keyed(content []byte, key string) (uint64, error) {
 	return parseFigure(line)
 }
 
-// lineOf returns the rest of the first line that begins with a key.
+// lineOf returns the rest of the first line that begins with the given key.
 func lineOf(b, key []byte) ([]byte, bool) {
 	for line := range bytes.Lines(b) {
 		if rest, ok := bytes.CutPrefix(line, key); ok {

@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// The memory events that the kernel counts for a cgroup. v1 counts only max (in
+// These are the memory events that the kernel counts for a cgroup. v1 counts only max (in
 // memory.failcnt) and oom_kill (in memory.oom_control).
 const (
 	MemoryHigh    = "high"     // usage exceeded memory.high, so the kernel slowed the processes down

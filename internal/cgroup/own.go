@@ -52,8 +52,8 @@ func (t *Tree) Childless(g Group) bool {
 }
 
 // sameProcesses reports whether a cgroup holds exactly the group's processes. With several
-// hierarchies, even the cgroup that identifies a group may hold processes of a container
-// that only another hierarchy separates.
+// hierarchies, the cgroup that identifies a group may also hold processes of a container.
+// Only another hierarchy then separates the container from the group.
 func (t *Tree) sameProcesses(g Group, h Hierarchy, dir string) bool {
 	ours, err := t.Processes(g)
 	if err != nil {
@@ -91,8 +91,8 @@ func (t *Tree) agrees(pid int, ok func(Paths) bool) bool {
 
 // Processes returns the pids in a group's cgroup, at most 4096. The error is
 // [TooManyProcesses] if there are more, and [ErrGone] if the cgroup was removed. On hosts
-// with several hierarchies, some pids may belong to a container that only another hierarchy
-// separates.
+// with several hierarchies, some pids may belong to a container. Only another hierarchy
+// then separates the container from the group.
 func (t *Tree) Processes(g Group) (map[int]bool, error) {
 	if g.ProcessOnly() || t.trees[g.by] == nil {
 		return nil, NotMounted

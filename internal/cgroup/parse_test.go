@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// These are the containers and the pod of the tests and of the fixtures.
+// These are the containers and the pod that the tests and fixtures use.
 var (
 	idA    = "4f1c0c6b8a2e" + strings.Repeat("a", 52)
 	idB    = "9d3e5f7a1b2c" + strings.Repeat("b", 52)

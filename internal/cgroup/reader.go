@@ -143,8 +143,8 @@ func (l *level[T]) get(r *Reader, now time.Time, read func(*Reader, *level[T]) (
 	return l.value, l.err
 }
 
-// allowMissing clears the error of a missing file, because the controller is not enabled at
-// this level.
+// allowMissing clears the error if the file does not exist. The file is missing if the
+// controller is not enabled at this level.
 func (l *level[T]) allowMissing() {
 	if l.missing = errors.Is(l.err, fs.ErrNotExist); l.missing {
 		l.err = nil
@@ -190,7 +190,7 @@ func (l *level[T]) changes() (n uint32) {
 	return n
 }
 
-// takeChanges counts the writes, at most once per round.
+// takeChanges counts the writes to watched files. It does so at most once per round.
 func (r *Reader) takeChanges(now time.Time) {
 	if age := now.Sub(r.takenAt); age < 0 || age >= sharedFor {
 		r.takenAt = now

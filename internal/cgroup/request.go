@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// The reasons why a request is unknown.
+// These are the reasons why a request is unknown.
 const (
-	// NoRequest is for a group that does not request CPU.
+	// NoRequest is returned for a group that does not request CPU.
 	NoRequest Unavailable = "it requests no CPU: its shares are the least there are"
-	// DefaultWeight is for a weight that may be the kernel's default.
+	// DefaultWeight is returned if the group's weight may be the kernel's default.
 	DefaultWeight Unavailable = "its cpu.weight is 100, the default: whether that is a request of one core or none at all cannot be told apart"
 	// UnknownFormula is for a weight that may result from either formula.
 	UnknownFormula Unavailable = "its cpu.weight may come from either formula of container runtimes, and nothing on this host tells them apart: use cpu_usage with a threshold in cores for this unit"

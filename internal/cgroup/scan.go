@@ -21,8 +21,8 @@ const (
 	maxCgroups = 1 << 16 // maximum number of cgroups in one walk
 	maxDepth   = 64      // maximum depth of one walk
 
-	// maxAsked is the maximum number of processes of a cgroup that are read to find a
-	// process whose group is the cgroup.
+	// maxAsked is the maximum number of processes of a cgroup that are read. The search ends
+	// at the first process whose group has this cgroup.
 	maxAsked = 64
 )
 
@@ -373,6 +373,6 @@ func isDir(path string) bool {
 func isGone(err error) bool { return procfs.IsGone(err) || errors.Is(err, syscall.ENODEV) }
 
 // isUnsupported reports whether err is EOPNOTSUPP. The kernel returns EOPNOTSUPP for
-// cgroup.procs of a threaded cgroup, whose processes the domain above lists, and for
-// disabled pressure of cgroups.
+// cgroup.procs of a threaded cgroup, because the domain cgroup above lists the processes.
+// It also returns EOPNOTSUPP if the pressure of cgroups is disabled.
 func isUnsupported(err error) bool { return errors.Is(err, syscall.EOPNOTSUPP) }

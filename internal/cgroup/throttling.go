@@ -14,8 +14,8 @@ import (
 // periods are weighted by the fraction of its quota that the group uses. An idle sidecar
 // in a throttled pod is therefore not counted as throttled.
 type Throttling struct {
-	// Process is true for a single process. A single process shares
-	// even the quota of its own cgroup.
+	// Process is true for a single process. Other processes in its cgroup share the quota of
+	// the cgroup.
 	Process bool
 
 	r      *Reader

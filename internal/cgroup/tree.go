@@ -33,7 +33,7 @@ type Tree struct {
 	root   string
 	procfs procfs.FS
 	mode   Mode
-	// trees are nil for hierarchies that are not mounted.
+	// trees contains nil for each hierarchy that is not mounted.
 	trees [numHierarchies]*tree
 	// lost is the reason why this process's own cgroup was not found. It is empty if the
 	// cgroup was found.
@@ -96,8 +96,8 @@ func Open(root string) (*Tree, error) {
 	return t, nil
 }
 
-// better reports whether a shows more of a hierarchy than b. If both show the same, the
-// directory with the shorter path is better.
+// better reports whether mount a covers more of its hierarchy than mount b. If both
+// mounts cover the same part, the mount with the shorter path is better.
 func better(a, b mount) bool {
 	return cmp.Or(cmp.Compare(b.up, a.up), cmp.Compare(len(a.rest), len(b.rest)), cmp.Compare(len(a.dir), len(b.dir))) < 0
 }
@@ -237,8 +237,9 @@ func (tr *tree) resolve(at namespacePath) (string, error) {
 // dir returns the directory of a path in a hierarchy.
 func (t *Tree) dir(h Hierarchy, path string) string { return filepath.Join(t.trees[h].dir, path) }
 
-// owner returns the hierarchy of a controller. It is the controller's v1 hierarchy if
-// mounted. Otherwise it is the v2 tree, where the controller may be disabled.
+// owner returns the hierarchy of a controller. If the controller's v1 hierarchy is
+// mounted, owner returns this hierarchy. Otherwise it returns the v2 tree, where the
+// controller may be disabled.
 func (t *Tree) owner(h Hierarchy) (Hierarchy, bool) {
 	if t.trees[h] != nil {
 		return h, true

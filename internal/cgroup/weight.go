@@ -13,7 +13,7 @@ import (
 // core. Weights range from 1 to 10000.
 type weightFormula string
 
-// The formulas that container runtimes use.
+// These are the formulas that container runtimes use.
 const (
 	// weightLinear is the formula of runc before 1.3.2, of crun before 1.23, and of the
 	// kubelet for pods. With this formula, one core has a weight of 39.
@@ -35,7 +35,7 @@ func (f weightFormula) weight(shares uint64) uint64 {
 	if f == weightLinear {
 		return 1 + (shares-minShares)*(maxWeight-1)/(maxShares-minShares)
 	}
-	// The curve through (2, 1), (1024, 100) and (262144, 10000).
+	// This curve passes through (2, 1), (1024, 100) and (262144, 10000).
 	l := math.Log2(float64(shares))
 	return uint64(math.Ceil(math.Pow(10, (l*l+125*l)/612-7.0/34)))
 }

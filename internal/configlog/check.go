@@ -53,7 +53,7 @@ func OneOf[T ~string](key string, allowed []T, got T) error {
 	return nil
 }
 
-// EachOneOf returns an error for each item of a list that is not allowed.
+// EachOneOf returns an error for each item of list that is not in allowed.
 func EachOneOf[T ~string](key string, allowed, list []T) error {
 	var errs []error
 	for i, got := range list {
@@ -74,7 +74,7 @@ func Gone(conf *confmap.Conf, gone map[string]string) error {
 	return nil
 }
 
-// place is a place in a configuration.
+// place identifies a value in a configuration.
 type place struct {
 	key string
 	// name is the name of the innermost named list item that contains the place. If there

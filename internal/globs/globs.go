@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// maxLength bounds the bytes of a glob.
+	// maxLength is the maximum length of a glob in bytes.
 	maxLength = 1024
 	// maxChoices bounds the combinations of a glob's alternatives, because the matcher
 	// tries each combination.

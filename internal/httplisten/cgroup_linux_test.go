@@ -52,8 +52,9 @@ func TestContainersOfOneUserLeaveRoomForOthers(t *testing.T) {
 		})
 	}
 	refused := uint64(0)
-	// The expected numbers are half of the limit, no further request, half of the
-	// rest, and no further request.
+	// The first client gets half of the connections, and its second process gets no
+	// more. The second client gets half of the remaining connections, and its second
+	// process gets no more.
 	for i, want := range []int{8, 0, 4, 0} {
 		stall(containers[i/2])
 		refused += uint64(cfg.MaxConnections - want)

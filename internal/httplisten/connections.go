@@ -28,8 +28,8 @@ import (
 func ofClient(all int) int { return max(1, all/2) }
 
 // ofUser returns the maximum number of connections of one user's processes on a Unix
-// socket. User 0 in containers has no such limit, because each container is a client. all
-// is the maximum number of all connections.
+// socket. This limit does not apply to user 0 in containers, because each container is
+// a separate client. all is the maximum number of connections in total.
 func ofUser(all int) int { return max(1, all*3/4) }
 
 // client identifies the remote end of a connection. If a field is empty,
@@ -105,7 +105,7 @@ type Stats struct {
 	WrongHost uint64
 }
 
-// Observe observes the numbers by reason.
+// Observe reports each count, with the reason as an attribute.
 func (s Stats) Observe(o metric.Int64Observer) {
 	for reason, n := range map[string]uint64{"host": s.WrongHost, "peer": s.Refused, "idle": s.GaveWay} {
 		o.Observe(int64(n), metric.WithAttributes(attribute.String("reason", reason)))
@@ -117,17 +117,17 @@ func (s Stats) Observe(o metric.Int64Observer) {
 // first client therefore gets at most half of all connections, and the second client
 // at most half of the rest. So there is always room for another client.
 //
-// When a bound is reached, the listener closes an idle connection in favour of the
-// new connection. The idle connection belongs to the same user, or to the client with
-// the most connections, if that client has at least as many connections as the client
-// of the new connection. If no connection is idle, the new connection is closed.
+// When a bound is reached, the listener closes an idle connection to make room for the
+// new connection. The idle connection belongs to the same user, or to the client with the
+// most connections. That client must have at least as many connections as the client of
+// the new connection. If no connection is idle, the new connection is closed.
 // However, the first connection of a client waits unless its user is at the bound.
 // Later connections then wait behind the first connection in the kernel's queue. A
 // connection with unread bytes is not idle, even before its request begins.
 //
 // Invariants:
 //   - conns contains each connection that was accepted and not closed, at most max
-//   - byClient and byUser count the connections; a count of 0 is removed
+//   - byClient and byUser count the connections, and contain no count of 0
 type connections struct {
 	net.Listener
 	max     int
@@ -260,7 +260,6 @@ func (l *connections) admit(c *conn) (admitted bool, victim *conn) {
 	return false, victim
 }
 
-// next returns the next moment.
 func (l *connections) next() int64 {
 	l.moment++
 	return l.moment
@@ -362,8 +361,8 @@ func (l *connections) Close() error {
 	return l.Listener.Close()
 }
 
-// setState is the ConnState of the http.Server. A connection is idle before its first
-// request and between two requests.
+// setState is the ConnState callback of the http.Server. A connection is idle before its
+// first request and between two requests.
 func (l *connections) setState(c net.Conn, state http.ConnState) {
 	mine := connOf(c)
 	l.mu.Lock()

@@ -41,8 +41,8 @@ type Config struct {
 	// at most as many connections as there are free places. When a limit is reached, idle
 	// connections are closed in favour of new connections.
 	MaxConnections int
-	// Cgroups are the host's cgroups. If Cgroups is set, a client on a Unix socket is
-	// a container or a service. Otherwise, a client on a Unix socket is a process.
+	// Cgroups are the host's cgroups. If Cgroups is set, the processes of a container or
+	// service are one client on a Unix socket. Otherwise, each process is a client.
 	Cgroups *cgroup.Tree
 	// MaxHeaderBytes is the maximum size of a request's header, in bytes.
 	MaxHeaderBytes int
@@ -155,8 +155,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.next.ServeHTTP(w, r)
 }
 
-// Stats returns the numbers of connections and requests that the limits of the server
-// affected. It may be called before Start.
+// Stats returns the numbers of connections and requests that were affected by the
+// server's limits. Stats may be called before Start.
 func (s *Server) Stats() Stats {
 	stats := s.connections.counted()
 	stats.WrongHost = s.wrongHost.Load()

@@ -7,6 +7,6 @@ package httplisten
 
 import "syscall"
 
-// hasUnread always returns false, because it needs Linux. A connection may therefore be
-// closed as idle although its first bytes have arrived.
+// hasUnread always returns false, because the check is implemented only for Linux. A
+// connection may therefore be closed as idle although its first bytes have arrived.
 func hasUnread(syscall.RawConn) bool { return false }

@@ -12,8 +12,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// Claim contains the identity of a process as the attributes of a resource claim it. If
-// an attribute is missing, its field is zero.
+// Claim is the identity of a process according to the attributes of a resource. If an
+// attribute is missing, its field is zero.
 type Claim struct {
 	ContainerID, Cgroup            string
 	PodUID, ContainerName          string

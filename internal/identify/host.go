@@ -22,10 +22,10 @@ const (
 	// senders may invent container ids.
 	walksPerSecond = 10
 
-	// maxMissing is the maximum number of containers that are remembered as missing,
-	// each for the time missingFor. At the limit, all missing containers are forgotten,
-	// and only walksPerSecond limits further lookups. maxMissing is also the maximum
-	// number of remembered prefixes.
+	// maxMissing is the maximum number of missing containers that are remembered. A missing
+	// container is remembered for missingFor. At the limit, all missing containers are
+	// forgotten, and only walksPerSecond limits further lookups. maxMissing is also the
+	// maximum number of remembered prefixes.
 	maxMissing = 1024
 	missingFor = 5 * time.Second
 
@@ -144,7 +144,8 @@ func (h *LocalHost) Cgroup(path string) (cgroup.Group, bool) {
 	return h.GroupAt(path)
 }
 
-// SetClaims sets the ids of containers whose ids are part of the names of two cgroups.
+// SetClaims sets the ids for which Claimed returns true. Each of these ids is part of the
+// names of two cgroups.
 func (h *LocalHost) SetClaims(claims []cgroup.Claim) {
 	ids := make(map[string]bool, len(claims))
 	for _, c := range claims {
@@ -159,8 +160,8 @@ func (h *LocalHost) Claimed(id string) bool {
 	return ids != nil && (*ids)[id]
 }
 
-// Process returns the process that currently has a pid. If the collector may not read the
-// path of the executable, Executable is empty.
+// Process returns the process that currently has the given pid. If the collector may not
+// read the path of the executable, Executable is empty.
 func (h *LocalHost) Process(pid int) (Process, bool) {
 	stat, err := h.proc.Stat(pid)
 	if err != nil {
@@ -207,7 +208,7 @@ func (h *LocalHost) IsName(name string) bool {
 	return false
 }
 
-// IsID reports whether an id is this host's id.
+// IsID reports whether id is one of this host's ids.
 func (h *LocalHost) IsID(id string) bool {
 	return slices.ContainsFunc(h.ids, func(ours string) bool { return strings.EqualFold(id, ours) })
 }

@@ -73,8 +73,8 @@ func TestPIDReused(t *testing.T) {
 	require.Equal(t, after.Name, got.Name)
 }
 
-// TestReplacedExecutableIsMatched covers a running program whose file was replaced. For
-// the executable, some senders report the target of the link in /proc.
+// TestReplacedExecutableIsMatched covers a running program whose file was replaced. Some
+// senders report the target of the link /proc/PID/exe as the path of the executable.
 func TestReplacedExecutableIsMatched(t *testing.T) {
 	tree, err := cgroup.Open("/")
 	require.NoError(t, err)
@@ -101,8 +101,8 @@ func TestReplacedExecutableIsMatched(t *testing.T) {
 	require.Equal(t, OtherProcess, why)
 }
 
-// forkWithPID starts a program with the given pid. It sets the last pid that the
-// kernel assigned.
+// forkWithPID starts a program with the given pid. It sets the last pid of the kernel to
+// pid - 1, and tries again if another program has started in between.
 func forkWithPID(t *testing.T, pid int, name string, args ...string) {
 	t.Helper()
 	for range 200 {
@@ -211,7 +211,7 @@ func TestContainerOfAPodIsFound(t *testing.T) {
 }
 
 // TestPIDReusedWhileItIsRead covers a pid that is reused after its start time was read. A
-// FIFO replaces the cgroup file, so that the reader stops there.
+// FIFO replaces the cgroup file, so that the reader blocks between the two steps.
 func TestPIDReusedWhileItIsRead(t *testing.T) {
 	root := t.TempDir()
 	write(t, filepath.Join(root, "proc/1/mountinfo"), "33 25 0:28 / /sys/fs/cgroup rw shared:9 - cgroup2 cgroup2 rw\n")

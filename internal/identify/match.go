@@ -35,13 +35,13 @@ type Host interface {
 	// PodContainer returns the id of a container. uid is the uid of the container's pod,
 	// and name is the name of the container in the pod. The name may be empty.
 	PodContainer(uid, name string) (id string, why Unmatched)
-	// Cgroup returns the group of a cgroup by its path.
+	// Cgroup returns the group of the cgroup at a path.
 	Cgroup(path string) (cgroup.Group, bool)
 	// Process returns the process that currently has a pid.
 	Process(pid int) (Process, bool)
-	// RealContainer returns the group of the cgroup at a path. The name of this cgroup
-	// contains the same container id as g. If this cgroup is not the real container,
-	// RealContainer returns false.
+	// RealContainer decides whether g or the cgroup at path is the real container. The names
+	// of both cgroups contain the same container id. If the cgroup at path is the real
+	// container, RealContainer returns its group. Otherwise, it returns false.
 	RealContainer(g cgroup.Group, path string) (cgroup.Group, bool)
 	// Claimed reports whether the names of two cgroups contain the id of a container.
 	Claimed(id string) bool
@@ -183,9 +183,10 @@ func Match(h Host, scope Scope, c Claim, end time.Time) (Identity, Unmatched) {
 	return found, ""
 }
 
-// settle returns the group of the real container if the names of g and of another cgroup
-// at path contain the same container id. Otherwise, it returns g. It returns false if g
-// is the real container, because a process at path is then outside the container.
+// settle returns the group of a process at path. If the names of g and of another cgroup
+// on path contain the same container id, settle returns the real container. If g is the
+// real container, settle returns false, because the process is outside the container.
+// Without such a cgroup, settle returns g.
 func settle(h Host, g cgroup.Group, path string) (cgroup.Group, bool) {
 	id, at, ok := cgroup.ContainerIn(path)
 	if !ok || id != g.ContainerID || g.Has(at) {
@@ -194,8 +195,8 @@ func settle(h Host, g cgroup.Group, path string) (cgroup.Group, bool) {
 	return h.RealContainer(g, at)
 }
 
-// elsewhere reports whether the process of a claim is in another cgroup than g whose name
-// contains the same container id.
+// elsewhere reports whether the process of a claim is in a cgroup other than g, and the
+// name of that other cgroup contains the same container id.
 func elsewhere(h Host, g cgroup.Group, c Claim, end time.Time) bool {
 	p, why := witnessed(h, c, end)
 	return why == "" && p.Group.ContainerID == g.ContainerID && !p.Group.Same(g)

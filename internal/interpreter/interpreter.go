@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package interpreter connects the receiver, which walks the stacks of interpreted
-// programs, to a driver, which knows where an interpreter keeps its stacks. A driver
+// Package interpreter connects the receiver to a driver. The receiver walks the stacks of
+// interpreted programs. The driver knows where an interpreter keeps its stacks. A driver
 // registers itself, as database/sql drivers do. The driver in
 // extension/languagesextension needs many modules. Because drivers register themselves, a
 // collector without that extension does not need these modules.
@@ -20,9 +20,9 @@ type Driver interface {
 	// Attach finds the interpreter of a process. It reads files and memory of the process.
 	// The reads may hang, and Attach does not trust their content.
 	Attach(p Process) (Layout, error)
-	// ThreadContext returns the address of the TLS descriptor of the variable in which
-	// each thread of a process publishes its active span. As in Attach, the reads may
-	// hang, and their content is not trusted.
+	// ThreadContext returns the address of the TLS descriptor of a thread-local variable. In
+	// this variable, each thread of a process publishes its active span. As in Attach, the
+	// reads may hang, and their content is not trusted.
 	ThreadContext(p Process) (uint64, error)
 }
 
@@ -130,11 +130,11 @@ type HotSpot struct {
 	// original return address is stored at OriginalPC.
 	CompileID, Deoptimize, OriginalPC uint64
 
-	// MethodConst is the offset in a method of the address of its constant part. ConstSize
+	// A method contains the address of its constant part at the offset MethodConst. ConstSize
 	// is the size in bytes of the constant part before the bytecodes.
 	MethodConst, ConstSize uint64
-	// Bytecode is the position of the address of the current bytecode in an interpreted
-	// frame. The position is counted in words from the frame pointer.
+	// An interpreted frame contains the address of the current bytecode. Bytecode is the
+	// position of this address, counted in words from the frame pointer.
 	Bytecode int
 
 	// Names returns the functions of a frame, the innermost first.
@@ -169,14 +169,14 @@ type V8 struct {
 	File     string
 	Builtins Range
 
-	// CodeType is the type of code objects. Functions have a type from FirstFunction to
-	// LastFunction. All functions with the same code point to one shared object. The pointer is
-	// at offset FunctionShared in each function.
+	// CodeType is the type of code objects. The types of functions range from FirstFunction to
+	// LastFunction. Functions with the same code share one object. FunctionShared is the offset
+	// of the pointer to this object in a function.
 	CodeType, FirstFunction, LastFunction uint16
 	FunctionShared                        uint64
 	// CodeRefs lists the possible distances in bytes from the instructions back to the
-	// address of their code object. CodeStart is the offset of the instructions' address
-	// in a code object. If CodeRefs is 0, the instructions themselves are at this offset.
+	// address of their code object. CodeStart is the offset of the instructions' address in
+	// a code object. If a distance is 0, the instructions themselves are at this offset.
 	CodeRefs                       []uint64
 	CodeStart, CodeSize, CodeFlags uint64
 
@@ -208,7 +208,7 @@ type PHP struct {
 	ClassName, Text uint64
 }
 
-// Function is a function with one of its lines.
+// Function contains the names and the file of a function, and one of its lines.
 type Function struct {
 	Name, File      string
 	StartLine, Line int64

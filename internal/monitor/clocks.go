@@ -48,8 +48,8 @@ func openProcessClock(s *Source, p procfs.Process) (*processClock, error) {
 		c.Close()
 		return nil, err
 	}
-	// The start is read after the file was opened. If the process ended in between, a new
-	// process with the same pid has another start.
+	// The start time is read after the file was opened. If the process ended in between, a new
+	// process with the same pid has a different start time.
 	start, err := s.startOf(p.PID)
 	if err == nil && p.Start != 0 && start != p.Start {
 		err = ErrGone
@@ -178,7 +178,7 @@ func newUnitClock(s *Source, u cgroup.Group) *unitClock {
 	return &unitClock{source: s, unit: u, clocks: map[int]*follower{}}
 }
 
-// Read returns the CPU time used since the first reading. The CPU time never starts over.
+// Read returns the CPU time used since the first reading. The CPU time is never reset.
 func (c *unitClock) Read(at time.Time) (time.Duration, bool, error) {
 	now := c.source.clocks.ticks()
 	pids, err := c.source.tree.Processes(c.unit)
@@ -232,9 +232,9 @@ func (c *unitClock) look(f *follower) {
 	f.clock.moved = false
 }
 
-// add starts to follow a process. If the process started after the last
-// reading, all of its CPU time counts. If the process came from another cgroup,
-// only its future CPU time counts.
+// add starts following a process. If the process started after the last reading, all of
+// its CPU time counts. Otherwise, only its future CPU time counts, because the process
+// came from another cgroup.
 func (c *unitClock) add(pid int, at time.Time) error {
 	clock, err := openProcessClock(c.source, procfs.Process{PID: pid})
 	if err != nil {

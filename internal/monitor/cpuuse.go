@@ -109,7 +109,8 @@ func (c *cpuUse) open() error {
 	return nil
 }
 
-// cores returns the usage since the last reading. It returns false at a starting point.
+// cores returns the usage since the last reading, in cores. It returns false if the usage
+// is not known, as after a new starting point.
 func (c *cpuUse) cores() (float64, bool) {
 	if c.over <= 0 {
 		return 0, false
@@ -269,7 +270,7 @@ func (o online) read(now time.Time) (float64, error) {
 }
 func (online) close() {}
 
-// oneCore is the constant number of cores for cpu_usage.
+// oneCore is a constant capacity of one core for the monitor cpu_usage.
 type oneCore struct{}
 
 func (oneCore) read(time.Time) (float64, error) { return 1, nil }

@@ -164,8 +164,8 @@ func TestHostReusedPIDIsNotReadAsTheOldProcess(t *testing.T) {
 				require.NoError(t, err)
 				w.Read(time.Now(), out[:])
 				require.NoError(t, out[0].Err)
-				// The next process must start in a later tick of 10 ms than the
-				// first process.
+				// Wait until the clock has advanced by more than one tick of 10 ms, so that the next
+				// process starts in a later tick than the first process.
 				since := s.clocks.ticks()
 				require.Eventually(t, func() bool { return s.clocks.ticks() > since+1 }, 30*time.Second, time.Millisecond)
 				end(old)

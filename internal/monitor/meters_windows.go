@@ -49,7 +49,8 @@ func newList() (*list, error) {
 	return &list{processes: make(map[int]procfs.Listed), memory: m.Total}, nil
 }
 
-// read reads the list. If the list was just read for another unit, read does nothing.
+// read reads the list of processes. It returns at once if the list was read recently, for
+// example for another unit.
 func (l *list) read(now time.Time) error {
 	if isFresh(l.at, now) {
 		return l.err
@@ -93,7 +94,7 @@ func (l *list) clock(p procfs.Process) (counter, error) {
 
 const listName = "the list of processes (NtQuerySystemInformation)"
 
-// listed is the clock of one process of the list.
+// listed is the clock of one process. It reads the CPU time from the list of processes.
 type listed struct {
 	list    *list
 	process procfs.Process
@@ -114,7 +115,7 @@ func (listed) From() string { return listName }
 // Close has no effect, because the list has no open files.
 func (listed) Close() {}
 
-// gauge is the meter of a momentary value in the list.
+// gauge is the meter of a momentary value from the list of processes.
 type gauge struct {
 	w  *Watcher
 	of func(procfs.Listed) (num, den float64)

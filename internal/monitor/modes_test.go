@@ -281,7 +281,8 @@ func TestMonitorsOfAProcessInEachMode(t *testing.T) {
 			w.Read(now, first)
 			h.step()
 			w.Read(now.Add(time.Second), second)
-			// The process uses no CPU time of the quota that throttles its cgroup.
+			// The process itself uses no CPU time. Its cgroup is throttled, but the throttling
+			// of the process is 0.
 			for i, want := range []float64{0, 0, 25, 7, 3.5, 0} {
 				require.NoError(t, second[i].Err, monitors[i])
 				require.InDelta(t, want, valueOf(kindOf(t, monitors[i]), first[i], second[i]), 1e-9, monitors[i])

@@ -42,23 +42,23 @@ type Kind struct {
 	Name string
 	// Scale is the factor of the value. The value over a span is Scale × ΔNum / ΔDen.
 	Scale float64
-	// Gauge reports that Num is a momentary value. Den is then not used.
+	// Gauge means that Num is an instantaneous value. Den is then not used.
 	Gauge bool
-	// Sparse reports that Den may stand still because there was no event to count. A span
-	// without events is then not a gap.
+	// Sparse means that Den does not grow while there are no events to count. A span without
+	// events is therefore not a gap.
 	Sparse bool
 	// Whole reports that Num is the value over the condition's whole window, and that Den
 	// is 0.
 	Whole bool
-	// Guard is the name of another monitor. This monitor counts only while the guard is at
-	// least GuardAtLeast over the same span. Most monitors have no guard, and Guard is
-	// empty.
+	// Guard is the name of another monitor. This monitor counts only while the value of the
+	// guard over the same span is at least GuardAtLeast. Guard is empty if the monitor has no
+	// guard.
 	Guard        string
 	GuardAtLeast float64
 	// Scopes are the kinds of units that the monitor supports.
 	Scopes Scope
-	// Hidden reports that the monitor is only a guard of other monitors. Policies
-	// cannot use a hidden monitor.
+	// Hidden means that the monitor serves only as a guard of other monitors. Policies cannot
+	// use a hidden monitor.
 	Hidden bool
 }
 
@@ -101,8 +101,8 @@ func (d definition) meter(w *Watcher, parameters string) meter {
 	return d.open(w, parameters)
 }
 
-// definitionOf returns the definition of the monitor with a name. The name may end
-// with parameters in parentheses.
+// definitionOf returns the definition of the monitor with the given name. The name may
+// end with parameters in parentheses.
 func definitionOf(name string) (d definition, parameters string, ok bool) {
 	base, parameters, _ := strings.Cut(strings.TrimSuffix(name, ")"), "(")
 	for _, d := range definitions() {
@@ -156,9 +156,9 @@ type Result struct {
 	Err error
 }
 
-// A Gap is the reason why a reading was skipped although it was possible. A unit that
-// cannot reach a threshold is not measured closely. A Gap is not a failure and is not
-// logged.
+// A Gap is the reason why a reading was skipped although it was possible. For example, a
+// unit is not measured closely if it cannot reach a threshold. A Gap is not a failure and
+// is not logged.
 type Gap = bottleneck.Gap
 
 // ErrGone is returned for a unit after its cgroup was removed or its process ended.

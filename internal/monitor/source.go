@@ -49,7 +49,7 @@ type clocks interface {
 	// process returns the CPU time of all threads of a process. Threads that have ended
 	// are included, and child processes are not included.
 	process(pid int) (time.Duration, error)
-	// ticks returns the time since boot, in the unit of a process's start.
+	// ticks returns the time since boot in clock ticks, like the start time of a process.
 	ticks() uint64
 }
 
@@ -68,12 +68,12 @@ type Options struct {
 	// TCP returns the values of the TCP connections of a unit, which is a group or a
 	// process. TCP is called for each reading. If TCP is nil, connections are not read.
 	TCP func(cgroup.Group, procfs.Process) TCPFigures
-	// Now returns the wall-clock time. Nil stands for the system's clock.
+	// Now returns the wall-clock time. If Now is nil, the system's clock is used.
 	Now func() time.Time
 }
 
-// NewSource returns a source that reads files below the tree's root. Without a tree, it
-// returns a source of the processes of Windows.
+// NewSource returns a source that reads files below the tree's root. Without a tree, the
+// source reads the processes of Windows.
 func NewSource(tree *cgroup.Tree, o Options) (*Source, error) {
 	if tree == nil {
 		all, err := newList()

@@ -26,8 +26,8 @@ const NoConnections cgroup.Unavailable = "connections are not read: peers.enable
 // the unit was first followed.
 type TCPFigures struct {
 	Segments, Retransmits float64 // segments that were sent, and segments that were sent again
-	// RoundTrip is the sum of the products of round-trip time, in seconds, and bytes over
-	// all connections. Bytes is the sum of these bytes.
+	// RoundTrip is the sum of round-trip time × bytes over all connections, with the
+	// round-trip time in seconds. Bytes is the sum of the same bytes.
 	RoundTrip, Bytes float64
 	Failures         float64 // connections that could not be established
 	Elapsed          time.Duration

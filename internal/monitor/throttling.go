@@ -20,8 +20,8 @@ const (
 )
 
 // CPUThrottling is the name of the monitor of throttling. Its value is the share of CFS
-// periods in which the unit was throttled. Throttling of a cgroup above the unit counts
-// in proportion to the part of that cgroup's quota that the unit uses.
+// periods in which the unit was throttled. Throttling of an ancestor cgroup is weighted
+// by the part of the ancestor's quota that the unit uses.
 const CPUThrottling = "cpu_throttling"
 
 // throttling is the meter of cpu_throttling. Each reading considers the unit's cgroup and

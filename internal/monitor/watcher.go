@@ -13,14 +13,14 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// recheckEvery is the number of readings between two checks of a unit. A check finds out
-// whether the unit's cgroup is still its own. A new cgroup below it would add to its
-// values. The check also finds out whether an unavailable monitor has become available.
+// recheckEvery is the number of readings between two checks of a unit. A check examines
+// whether the unit's cgroup still belongs only to the unit. It also looks for new cgroups
+// below the unit's cgroup, because their values would be included. Finally, it checks
+// whether an unavailable monitor has become available.
 const recheckEvery = 32
 
-// recheckInFull is the number of these checks per full check. A full check
-// examines the cgroup even if no cgroup was created below it, because processes
-// may have moved individually.
+// recheckInFull is the number of checks per full check. A full check examines the cgroup
+// even if no cgroup was created below it, because processes may have moved individually.
 const recheckInFull = 8
 
 // A Watcher reads the monitors of one unit. If a monitor fails, the other
@@ -57,9 +57,9 @@ type slot struct {
 	unavailable bool // at the last reading
 }
 
-// Read fills out with one element per monitor, in the order in which the monitors were
-// opened. Read does not allocate memory, except for errors and for the occasional check
-// of the unit's cgroup. now is the monotonic time of the call.
+// Read writes one result per monitor to out, in the order in which the monitors were opened.
+// Read does not allocate memory, except for errors and for the occasional check of the unit's
+// cgroup. now is the monotonic time of the call.
 func (w *Watcher) Read(now time.Time, out []Result) {
 	w.recheck = w.isTimeToRecheck()
 	w.use.read(now)
@@ -193,9 +193,9 @@ func (w *Watcher) Close() {
 	w.use.close()
 }
 
-// opened is a source of values that is opened at its first reading. It is reopened
-// occasionally. Reopening shows whether the source is still the unit's own, and whether
-// an unavailable source has become available.
+// opened is a source of values. It is opened at the first reading and reopened occasionally.
+// Reopening shows whether the source still belongs to the unit, and whether an unavailable
+// source has become available.
 type opened[T interface {
 	From() string
 	Close()
@@ -232,8 +232,7 @@ func (o *opened[T]) get() (T, error) {
 	return it, nil
 }
 
-// from returns the name of the open source. While no source is open,
-// it returns an empty text.
+// from returns the name of the open source, or an empty string if no source is open.
 func (o *opened[T]) from() string {
 	if !o.ok {
 		return ""

@@ -55,8 +55,7 @@ type goldenSample struct {
 	Frames    []int  `json:"frames"`
 }
 
-// captures reads the recorded buffers of one folder. The folder "*"
-// stands for all folders.
+// captures reads the recorded buffers of one folder. The folder "*" means all folders.
 func captures(t testing.TB, folder string) []capture {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(captureFolder, folder, "*.bin"))

@@ -26,8 +26,8 @@ type Decoder struct {
 	maxNames int
 	forgot   uint64
 
-	// codes contains the Name plus one of each frame code that is defined, and 0 for all
-	// other codes. defined lists the codes to clear.
+	// codes maps each defined frame code to its Name plus one, and all other codes to 0.
+	// defined lists the codes to clear.
 	codes   [-math.MinInt16 + 1]uint32
 	defined []uint16
 
@@ -35,10 +35,10 @@ type Decoder struct {
 	frames []Name
 }
 
-// NewDecoder returns a decoder that keeps names up to a total size of about maxNameBytes.
-// 0 stands for [DefaultNameBytes].
+// NewDecoder returns a decoder that keeps names up to a total size of about
+// maxNameBytes. If maxNameBytes is 0, the limit is [DefaultNameBytes].
 //
-// If the names exceed this limit when a buffer begins, the decoder removes all names.
+// If the names exceed the limit when a buffer begins, the decoder removes all names.
 // [Decoder.Forgotten] counts these removals. Within one buffer, names may exceed the
 // limit by a small multiple of the buffer's size.
 func NewDecoder(maxNameBytes int) *Decoder {
@@ -102,8 +102,8 @@ func (d *Decoder) forgetCodes() {
 	d.defined = d.defined[:0]
 }
 
-// reading contains the state of reading one buffer. The methods of reading return false
-// at a fault or at the end of the buffer.
+// reading is the state of decoding one buffer. The methods of reading return false at a
+// fault or at the end of the buffer.
 type reading struct {
 	d      *Decoder
 	format Format
@@ -267,8 +267,8 @@ func (r *reading) text(into *Name) bool {
 }
 
 // stack reads frames. When all frames are complete, it calls visit with the sample.
-// Most of a large buffer consists of codes that are already defined. The method
-// known reads such codes faster.
+// Most of a large buffer consists of codes that are already defined. reading.known
+// reads such codes faster.
 func (r *reading) stack() bool {
 	d := r.d
 	n := 0
@@ -309,7 +309,7 @@ func (r *reading) known(n int) int {
 	d, frames, rest := r.d, r.d.frames, r.buf[r.at:]
 	for {
 		if n == len(frames) {
-			// frames grows exponentially, but never beyond the frames that fit in the rest
+			// frames grows exponentially, but not beyond the number of frames that fit in the rest
 			// of the buffer.
 			frames = append(frames, make([]Name, min(n+64, len(rest)/2+1))...)
 		}

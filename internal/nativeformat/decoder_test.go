@@ -494,9 +494,8 @@ func TestTextsStayValidWhenNamesAreRemoved(t *testing.T) {
 	require.Equal(t, "kept", kept)
 }
 
-// TestMemoryIsASmallMultipleOfTheInput checks that the allocated memory is
-// limited in proportion to the input. Short names need the most memory in
-// proportion to their length, up to 32 times their length. Other names and frames
+// TestMemoryIsASmallMultipleOfTheInput checks that the allocated memory is proportional
+// to the input. Short names need up to 32 times their length. Other names and frames
 // need up to 8 times their length.
 func TestMemoryIsASmallMultipleOfTheInput(t *testing.T) {
 	const size = 1 << 20

@@ -52,7 +52,7 @@ const (
 	// profiler truncates longer strings.
 	MaxUnits = 512
 	// MaxCode is the highest frame code. After the first MaxCode-1 names, the profiler
-	// redefines MaxCode for each new name.
+	// reuses the code MaxCode for each new name.
 	MaxCode = 10_000
 	// Version is the only known version of thread samples.
 	Version = 1

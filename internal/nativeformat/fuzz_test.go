@@ -160,7 +160,8 @@ func FuzzEncodeDecode(f *testing.F) {
 	})
 }
 
-// FuzzDecodeEncodeDecode decodes any bytes, encodes the samples, and decodes the result.
+// FuzzDecodeEncodeDecode decodes arbitrary bytes, encodes the samples, and decodes the
+// result.
 func FuzzDecodeEncodeDecode(f *testing.F) {
 	for i := range byte(4) {
 		format := kindOf(i)

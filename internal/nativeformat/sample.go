@@ -10,8 +10,8 @@ package nativeformat
 type Name uint32
 
 const (
-	// NoName stands for the empty string. It is the name of a thread without a name, and
-	// the type of a sample that is not an allocation.
+	// NoName is the empty string. It is the name of a thread without a name, and the type of
+	// a sample that is not an allocation.
 	NoName Name = iota
 	// ExportThread is the name of the profiler's own thread. See [ExportThreadName].
 	ExportThread

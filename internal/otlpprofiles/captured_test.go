@@ -13,8 +13,8 @@ import (
 )
 
 // TestProfilesClaimTheTimeInWhichTheyWereCaptured checks the time range of profiles. The
-// range is the time in which the target was sampled with the profile's period, within the
-// window of the batch.
+// range is the part of the batch's window in which the target was sampled with the
+// profile's period.
 func TestProfilesClaimTheTimeInWhichTheyWereCaptured(t *testing.T) {
 	const offset = 1_000_000
 	ended := func(from, until int64) *samples.Capture {

@@ -14,8 +14,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// profileGroup contains the samples of one profile. If a limit splits the profile, the
-// samples belong to several profiles.
+// profileGroup contains the samples of one profile. If the profile exceeds a limit, it
+// is split into several profiles.
 type profileGroup struct {
 	profileKey
 	resourceOrder int
@@ -72,8 +72,8 @@ func grouped(batch *samples.Batch, all []samples.Sample) []*profileGroup {
 	return groups
 }
 
-// newGroup returns a group with its window. The window of Sent samples without a given
-// window is empty until widen is called.
+// newGroup returns a group with its window. If the type is Sent and no window is given,
+// the window is empty until widen is called.
 func newGroup(k profileKey, batch *samples.Batch) *profileGroup {
 	g := &profileGroup{profileKey: k, start: k.from, end: k.until}
 	lost, charged := int64(0), int64(0)

@@ -37,11 +37,11 @@ const (
 // these attributes into labels, and Pyroscope rejects a profile with a longer label.
 const maxLabel = 2048
 
-// yes is the value of boolean attributes of samples and profiles, because backends show
-// only text. If a boolean attribute is false, it is absent.
+// yes is the value of boolean attributes that are true. It is a text, because backends show
+// only text. If a boolean attribute is false, it is omitted.
 const yes = "true"
 
-// label truncates a text to at most maxLabel bytes, between two characters.
+// label truncates a string to at most maxLabel bytes without splitting a character.
 func label(s string) string { return texts.Cut(s, maxLabel) }
 
 // Options are the options of a Builder. The zero value selects the
@@ -49,13 +49,13 @@ func label(s string) string { return texts.Cut(s, maxLabel) }
 type Options struct {
 	// ScopeName and ScopeVersion identify the instrumentation scope.
 	ScopeName, ScopeVersion string
-	// Rand is the source of profile ids. Nil stands for crypto/rand. If the source
+	// Rand is the source of profile ids. If it is nil, crypto/rand is used. If the source
 	// fails, the profile has no id.
 	Rand io.Reader
 
-	// MaxSamples and MaxProfileBytes limit one Profile. MaxRequestBytes limits one
+	// MaxSamples and MaxProfileBytes limit each Profile. MaxRequestBytes limits each
 	// request. Sizes are marshalled sizes. Only the size of a request includes the
-	// dictionary. 0 stands for the default.
+	// dictionary. 0 selects the default.
 	MaxSamples      int
 	MaxProfileBytes int
 	MaxRequestBytes int
@@ -317,7 +317,7 @@ func setAttributes(to pcommon.Map, attributes []samples.Attribute) {
 // These constants are upper bounds of the marshalled parts of a request.
 const (
 	sampleBound = protosize.MaxLength + protosize.MaxIndex + protosize.MaxLength + 3*protosize.MaxIndex + protosize.MaxLength
-	// valueBound is the bound of one value and one timestamp.
+	// valueBound is the maximum size of one value and one timestamp.
 	valueBound  = protosize.MaxLength + 10 + 8
 	headerBound = protosize.MaxLength + // tag and length of the profile
 		2*(protosize.MaxLength+2*protosize.MaxIndex) + // sample and period type
@@ -346,8 +346,8 @@ func sizes(s *samples.Sample) (first, each int) {
 	return boundOf(s), 8
 }
 
-// fits returns the number of events that fit into the request, of n events of s. If add
-// would begin a new profile, the profile also has to fit.
+// fits returns how many of n events of s fit into the request. If add would begin a new
+// profile, the header of the profile must fit too.
 func (b *Builder) fits(g *profileGroup, s *samples.Sample, n int) int {
 	room, count := b.room, b.opts.MaxSamples
 	first, each := sizes(s)

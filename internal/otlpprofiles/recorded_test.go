@@ -19,9 +19,10 @@ import (
 	"github.com/hotprofile/hotprofile/test/conformancetest"
 )
 
-// TestRecordedRequestsOfBothFormsAreRead decodes requests of the collectors 0.159 and
-// 0.164 in the same way as the otlp receiver. The attributes are inline or are
-// references. Each request must equal the golden request of the CPU profile.
+// TestRecordedRequestsOfBothFormsAreRead decodes requests that were recorded from the
+// collector versions 0.159 and 0.164. It decodes them in the same way as the otlp
+// receiver. The attributes are inline or are references. Each request must equal the
+// golden request of the CPU profile.
 func TestRecordedRequestsOfBothFormsAreRead(t *testing.T) {
 	read := func(path string) []byte {
 		body, err := os.ReadFile(filepath.Join("../../testdata/otlp", path))

@@ -200,8 +200,8 @@ func TestValuedOutputIsSplitAtTheLimitsWithoutLoss(t *testing.T) {
 	}
 }
 
-// TestLabelsAreCutAtTheLimitOfBackends uses very long names, because the names of a
-// program's types and managed threads may have any length.
+// TestLabelsAreCutAtTheLimitOfBackends checks that very long names are truncated. The names
+// of a program's types and managed threads may have any length.
 func TestLabelsAreCutAtTheLimitOfBackends(t *testing.T) {
 	long := strings.Repeat("é", 2000) // 4000 bytes
 	b := newBatch()

@@ -20,9 +20,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
 )
 
-// Attachment is the host, a cgroup, a process or a probe that a session samples.
-// Where attachments overlap, each of them samples a thread once. Record.Attachment
-// names the attachment of a sample.
+// Attachment is the host, a cgroup, a process or a probe that a session samples. If a
+// thread belongs to several attachments, each attachment samples the thread once.
+// Record.Attachment is the attachment of a sample.
 type Attachment struct {
 	// Data belongs to the caller. This package does not use it.
 	Data any
@@ -42,8 +42,8 @@ type Attachment struct {
 	// uses carried.
 	carried []uint64
 	what    string
-	// path is the file of a probe, for the kernel, with a NUL at its end. It is nil for
-	// other attachments. offset is the position of the probe in the file.
+	// path is the path of a probe's file with a terminating NUL, as the kernel expects it.
+	// path is nil for other attachments. offset is the position of the probe in the file.
 	path   []byte
 	offset uint64
 	events []*event
@@ -89,8 +89,9 @@ func (s *Session) AttachHost() (*Attachment, error) {
 }
 
 // AttachCgroup samples the processes in a cgroup and in its descendants. dir is the
-// cgroup's directory in the hierarchy that owns perf_event, which is v2 or v1's
-// perf_event. The session must be HostWide. Call Detach when the cgroup is gone.
+// cgroup's directory in the hierarchy with the perf_event controller. This is the v2
+// hierarchy or the v1 hierarchy perf_event. The session must be HostWide. Call Detach
+// when the cgroup is gone.
 func (s *Session) AttachCgroup(dir string) (*Attachment, error) {
 	dir = filepath.Clean(dir)
 	return s.attach(&Attachment{session: s, split: s.splits, cgroup: dir, what: "cgroup " + dir})
@@ -108,12 +109,13 @@ func (s *Session) AttachProcess(pid int) (*Attachment, error) {
 	return s.attach(a)
 }
 
-// AttachThread samples the stack at every context switch of one thread, in a session that
-// samples switches. Threads that the thread starts are not sampled. On each CPU, the kernel
-// stops after most samples until More is called. The attachment of the thread's process,
-// cgroup or host still records the switches and samples every Nth switch. SetSwitches has
-// no effect on AttachThread. If switches are split, its samples also have separate rings.
-// If the thread has ended, the error matches os.ErrProcessDone.
+// AttachThread samples the stack at every context switch of one thread, in a session
+// that samples switches. Threads that the thread starts are not sampled. After the
+// number of samples in the argument most, the kernel stops sampling on a CPU until More
+// is called. The attachment of the thread's process, cgroup or host still records the
+// switches and samples every Nth switch. SetSwitches has no effect on AttachThread. If
+// switches are split, the samples of the thread also have separate rings. If the thread
+// has ended, the error matches os.ErrProcessDone.
 func (s *Session) AttachThread(pid, tid, most int) (*Attachment, error) {
 	a := &Attachment{session: s, pid: pid, tid: tid, most: max(most, 1), what: "thread " + strconv.Itoa(tid)}
 	if pid <= 0 || tid <= 0 || !s.switches {
@@ -183,7 +185,7 @@ func (a *Attachment) enable() error {
 	return nil
 }
 
-// More permits n more samples of AttachThread on one CPU.
+// More allows n more samples on one CPU for an attachment of AttachThread.
 func (a *Attachment) More(cpu, n int) error {
 	s := a.session
 	s.mu.Lock()
@@ -459,10 +461,11 @@ func (a *Attachment) request(events []*event, request uint, value int) error {
 const maxLatest = 1 << 16
 
 // acceptThread reports whether a sample of a process's event counts. A thread that was
-// started during the attachment may have inherited events for some CPUs. The next round
-// may then open events for the same thread on all CPUs, and the threads that it starts
-// inherit the events of both rounds. Only the event of the latest round counts, because
-// that round covers all CPUs and no thread has two events of one round on a CPU.
+// started during the attachment may have inherited events for only some CPUs. The next
+// round may then open events for this thread on all CPUs. Threads that this thread
+// starts inherit the events of both rounds. Only the event of the latest round counts,
+// because the latest round covers all CPUs. A thread never has two events of one round
+// on the same CPU.
 func (s *Session) acceptThread(rec *Record, e *event) bool {
 	if !s.inheritThread && rec.PID > 0 && rec.PID != e.attachment.pid {
 		s.foreign.Add(1)

@@ -16,7 +16,7 @@ const (
 	// KernelExcluded samples only user mode. At kernel.perf_event_paranoid 2, an
 	// unprivileged process cannot sample the kernel.
 	KernelExcluded Kernel = iota
-	// KernelTime also samples time in the kernel, but records only the user's stack.
+	// KernelTime also samples time in the kernel, but records only the user-space stack.
 	KernelTime
 	// KernelStacks samples time in the kernel and records the kernel's stack.
 	KernelStacks
@@ -29,16 +29,16 @@ type Options struct {
 	// Period is the CPU time between two samples of a CPU or thread, at least 10 µs. 0
 	// means 1 s / 97. 97 is prime, so sampling does not run in lockstep with timers.
 	Period time.Duration
-	// Switches, if above 0, samples the stack at every Nth context switch of a thread off
-	// its CPU, instead of sampling time. The session then also records every switch.
-	// Switches needs KernelTime or KernelStacks, because threads are switched in the
-	// kernel.
+	// If Switches is N and above 0, the session samples the stack at every Nth context
+	// switch of a thread off its CPU. The session then samples no time, and it records
+	// every switch. Switches needs KernelTime or KernelStacks, because threads are switched
+	// in the kernel.
 	Switches int
-	// Tracepoints, if not empty, are sampled instead of time. They need HostWide, and
-	// KernelTime or KernelStacks.
+	// If Tracepoints is not empty, the session samples tracepoints instead of time. Tracepoints
+	// require HostWide, and either KernelTime or KernelStacks.
 	Tracepoints []Tracepoint
-	// Probes samples the hits of AttachProbe, with their stacks, instead of time. It needs
-	// HostWide.
+	// Probes makes the session sample the hits of AttachProbe and their stacks, instead of
+	// time. Probes needs HostWide.
 	Probes bool
 	// SplitSwitches records the context switches of AttachHost and AttachCgroup with
 	// separate events in separate rings. Stacks that arrive faster than they are read then
@@ -54,10 +54,10 @@ type Options struct {
 	// record too long. SetUserStack changes UserStack.
 	UserStack int
 	// HostWide opens an event per CPU that reports every process of the host. It needs
-	// additional rights. See Probe. AttachHost and AttachCgroup need HostWide. With
-	// HostWide, no FORK, EXIT, COMM or MMAP record is missed during a pause. Without
-	// HostWide, the sampling events write these records, only for attached processes and
-	// not during a pause. Read the maps again after Resume.
+	// additional rights. See Probe. AttachHost and AttachCgroup need HostWide. With HostWide,
+	// no FORK, EXIT, COMM or MMAP record is missed during a pause. Without HostWide, the
+	// sampling events write these records. In this case, the records cover only attached
+	// processes and are missing during a pause. Read the maps again after Resume.
 	HostWide bool
 	// SampleRing is the size in bytes of each CPU's ring of samples. It is rounded
 	// up to a power of two of pages. In a session that samples time, 0 means one
@@ -74,8 +74,8 @@ type Options struct {
 // Tracepoint is a kernel tracepoint whose hits are sampled. Sample.Raw is the tracepoint's
 // record of a hit.
 type Tracepoint struct {
-	// ID is the tracepoint's number in tracefs. Filter, if not empty, selects hits by the
-	// fields of their records, in the filter syntax of tracefs.
+	// ID is the tracepoint's number in tracefs. If Filter is not empty, it selects hits by
+	// the fields of their records. Filter has the syntax of filters in tracefs.
 	ID     uint64
 	Filter string
 	// Every is the number of hits per sample until SetHits changes it. 0 means 1.
@@ -121,10 +121,10 @@ func recordRingSize(cpus int) int {
 	return min(max(16<<20/max(cpus, 1), 64<<10), 512<<10)
 }
 
-// sampleRingSize returns a size that has room for one second of the deepest
-// samples, because the reader may not run for a second. The size has a minimum and
-// a maximum. With copies of stacks, the rings of all CPUs together take at most 32
-// MiB, or 512 KiB each if that is more.
+// sampleRingSize returns the size of a ring for samples. The ring has room for one second of
+// the deepest samples, because the reader may not run for a second. The size has a minimum
+// and a maximum. With copies of stacks, the rings of all CPUs together take at most 32 MiB,
+// or 512 KiB each if that is more.
 func sampleRingSize(period int64, userStack, cpus int) int {
 	perSecond := int64(time.Second) / max(period, 1)
 	if userStack > 0 {

@@ -22,9 +22,9 @@ import (
 // Rights describes what this process may sample. Each error is nil if sampling is
 // permitted. Otherwise it is a *RightsError, or another error that prevents sampling.
 type Rights struct {
-	// Own applies to own processes in user mode.
+	// Own applies to processes of the same user in user mode.
 	Own error
-	// HostWide applies to the whole host and any cgroup.
+	// HostWide applies to the whole host and to any cgroup on it.
 	HostWide error
 	// Kernel applies to kernel time and kernel stacks in permitted processes.
 	Kernel error
@@ -50,7 +50,7 @@ func (r Rights) KernelMode(stacks bool) Kernel {
 // owns perf_event.
 var ErrNotPerfCgroup = errors.New("the directory is not a cgroup of the hierarchy that owns perf_event (v2, or v1's perf_event)")
 
-// The errors of sessions, context switches and uprobes.
+// These types are the errors of sessions, context switches and uprobes.
 type (
 	// UnsupportedError is returned if this kernel or operating system lacks a feature.
 	UnsupportedError = rights.UnsupportedError

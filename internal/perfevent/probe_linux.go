@@ -23,14 +23,15 @@ import (
 const probeRing = 512 << 10
 
 // AttachProbe places a probe before the instruction at an offset of a file. The session
-// must be HostWide and sample probes, or sample time with copies of stacks. A hit is a
-// TypeSample with registers, and with a stack if the session samples probes. The file may
-// be closed afterwards.
+// must be HostWide. It must also sample probes, or sample time with copies of stacks.
+// Read returns each hit as a TypeSample with registers. If the session samples probes,
+// the sample also has a stack. The file may be closed afterwards.
 //
-// Every process that runs the file hits the probe, and the reader decides which processes
-// count. Probes per process would need an event per thread and CPU, and the kernel would
-// visit each event at every hit. They would also need the same rights as probes for the
-// whole host. Probes are placed through perf's own device, so tracefs is not needed.
+// Every process that runs the file hits the probe, and the reader decides which
+// processes count. Probes per process would need an event per thread and CPU, and the
+// kernel would visit each event at every hit. They would also need the same rights as
+// probes for the whole host. Probes are placed through perf's own device, so tracefs is
+// not needed.
 func (s *Session) AttachProbe(f *os.File, offset uint64) (*Attachment, error) {
 	defer runtime.KeepAlive(f)
 	if s.registers == (record.RegisterSet{}) || s.switches || len(s.tracepoints) > 0 {

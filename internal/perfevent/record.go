@@ -34,7 +34,7 @@ type (
 	Mmap = record.Mmap
 )
 
-// The types of records that Read returns.
+// These are the types of records that Read returns.
 const (
 	TypeSample = record.TypeSample
 	TypeMmap   = record.TypeMmap

@@ -34,7 +34,8 @@ type Session struct {
 
 	rings  ring.Set
 	reader *record.Reader
-	// splits is Options.SplitSwitches in a HostWide session that samples switches.
+	// splits is true in a HostWide session that samples switches, if
+	// Options.SplitSwitches is set.
 	splits bool
 	// sampleFDs contains the events that own the rings for samples, by index in
 	// CPUs. If switches are split, switchFDs contains the events that own the
@@ -45,8 +46,8 @@ type Session struct {
 	// sampleRing is the size in bytes of each ring for samples.
 	sampleRing int
 
-	// latest maps a thread that may have several events to the round of the event that
-	// counts. See acceptThread. Only the reader uses latest.
+	// latest maps a thread with events of several rounds to the latest round. Samples of
+	// earlier rounds are duplicates. See acceptThread. Only the reader uses latest.
 	latest map[int]uint64
 	// duplicate, foreign and unsampled are counters for Stats.
 	duplicate, foreign, unsampled atomic.Uint64
@@ -160,7 +161,8 @@ func (s *Session) openRings(cpus []int, o Options) error {
 	})
 }
 
-// threadShare is the size ratio of the ring for samples to the ring of AttachThread.
+// threadShare is the ratio of the size of the ring for samples to the size of the ring
+// for AttachThread.
 const threadShare = 4
 
 // openRingsOf maps the rings of one CPU. The ring of records wakes its reader at once,

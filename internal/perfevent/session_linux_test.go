@@ -94,9 +94,9 @@ func samplesOf(pid, n int) func(*Record) bool {
 	}
 }
 
-// TestCPUsOfTheHostAreSampledApart checks that the CPUs of a host are sampled one after
-// the other. Within a period, the median times of their samples must be at least a
-// quarter of an even distance apart.
+// TestCPUsOfTheHostAreSampledApart checks that the CPUs of a host are sampled one after the
+// other. Evenly spread samples of n CPUs would be period/n apart. The median times must be at
+// least a quarter of this distance apart.
 func TestCPUsOfTheHostAreSampledApart(t *testing.T) {
 	const period = 20 * time.Millisecond
 	s := open(t, Options{HostWide: true, Kernel: KernelStacks, Period: period})
@@ -267,9 +267,9 @@ func TestKernelSamplesOfAProcessSumToItsCPUTime(t *testing.T) {
 	}
 }
 
-// startThread makes the program start a thread and waits until the thread is listed.
-// The Go runtime may start the thread late, or may use an existing thread. In the
-// second case, the order is repeated.
+// startThread makes the program start a thread and waits until the thread is listed. The
+// Go runtime may start the thread late, or may use an existing thread. If no new thread is
+// listed for a while, startThread sends the order again.
 func startThread(t *testing.T, h *programtest.Program, pid int) {
 	t.Helper()
 	before, err := procfs.At("").Threads(pid)

@@ -25,9 +25,9 @@ for _ in range(100000): time.sleep(0.002)`
 const asleep = 2 * time.Millisecond
 
 // blocked reads many waits of a thread. The first wait is at least as long as a sleep of
-// sleeper. blocked returns the number of waits, the number of waits with a stack sampled
-// just before, the total duration of the waits, and the time from the start of the first
-// wait to the end of the last.
+// sleeper. stacks is the number of waits with a stack that was sampled just before. slept
+// is the total duration of the waits. span is the time from the start of the first wait to
+// the end of the last wait.
 func blocked(t *testing.T, s *Session, tid, many int) (waits, stacks int, slept, span time.Duration) {
 	t.Helper()
 	var out, began int64

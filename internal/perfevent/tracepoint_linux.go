@@ -20,10 +20,11 @@ type hits struct {
 	atSample, lostAtSample uint64
 	// sampled is the number of hits that the event's samples represent.
 	sampled atomic.Uint64
-	// drawn is the time when the number of hits per sample was last set. It is 0 once a
-	// later sample was seen. The kernel samples the very next hit, which is biased toward
-	// hits that follow a pause, such as the first hit of a loop. This sample is dropped.
-	// The next sample also represents the hits of the dropped sample.
+	// drawn is the time when the number of hits per sample was last set. The first sample
+	// after this time is dropped, and drawn is reset to 0. The kernel takes this sample at
+	// the very next hit. The sample is therefore biased toward hits that follow a pause,
+	// such as the first hit of a loop. The next sample also represents the hits of the
+	// dropped sample.
 	drawn atomic.Int64
 	// final is the number of hits when the event was closed. closed is the time of closing.
 	final  uint64
@@ -218,7 +219,8 @@ func (e *event) leftOut(rec *Record) bool {
 func (s *Session) hitsSince(rec *Record, e *event) (hits, lost uint64) {
 	at, before := rec.Sample.Hits, e.hits.atSample
 	if e.attachment.pid > 0 {
-		// The count belongs to the thread. The kernel does not count losses by thread.
+		// The kernel counts the hits of each thread separately. It does not count lost samples
+		// per thread.
 		of := s.threadHits[rec.TID]
 		if of == nil {
 			if len(s.threadHits) >= maxLatest {

@@ -55,9 +55,9 @@ func TestSampleHasTheUsersStack(t *testing.T) {
 	}
 }
 
-// TestUserStackChangesWithoutMissingTime reads samples before, during and after a
-// change of the stack size. No sample may be read twice, and each sample must have
-// its attachment.
+// TestUserStackChangesWithoutMissingTime reads samples before, during and after a change
+// of the stack size. No sample may be read twice, and each sample must refer to the
+// correct attachment.
 func TestUserStackChangesWithoutMissingTime(t *testing.T) {
 	cmd := exec.Command(programtest.Binary(t))
 	cmd.Env = programtest.Env("spin")
@@ -124,7 +124,7 @@ func TestUserStackFitsItsRing(t *testing.T) {
 }
 
 // TestPromptSamplesAreReadOneByOne checks that single samples wake the reader. Without
-// SetPrompt, the reader would wake only after some hundred samples.
+// SetPrompt, the reader would wake up only after several hundred samples.
 func TestPromptSamplesAreReadOneByOne(t *testing.T) {
 	cmd := exec.Command(programtest.Binary(t))
 	cmd.Env = programtest.Env("spin")

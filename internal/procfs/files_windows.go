@@ -25,8 +25,8 @@ const (
 	// about 200 bytes, plus 80 bytes for each thread.
 	maxList = 256 << 20
 
-	// unixEpoch is the start of 1970 in the time of Windows, which
-	// counts steps of 100 ns since 1601.
+	// unixEpoch is the start of 1970 in Windows time. Windows time counts steps of 100 ns
+	// since the start of 1601.
 	unixEpoch = 116444736000000000
 
 	stillActive = 259 // the exit code of a process that runs
@@ -123,7 +123,7 @@ func CPUs(pid int) (n int, err error) {
 	return n, err
 }
 
-// OnlineCPUs returns the number of CPUs of the host.
+// OnlineCPUs returns the number of online CPUs of the host.
 func OnlineCPUs() int { return int(windows.GetActiveProcessorCount(windows.ALL_PROCESSOR_GROUPS)) }
 
 // withProcess opens a process for queries, and calls use.

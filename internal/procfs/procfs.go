@@ -46,7 +46,7 @@ func (fs FS) File(pid int, name string) string {
 	return fs.dir + "/" + strconv.Itoa(pid) + "/" + name
 }
 
-// A Process is one process, as opposed to a later process with the same pid.
+// A Process identifies one process, even if a later process gets the same pid.
 type Process struct {
 	PID int
 	// Start is the time of the process's fork, in clock ticks since boot (field 22 of
@@ -68,7 +68,7 @@ func IsGone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is
 // MaxPID is the kernel's PID_MAX_LIMIT, the maximum number of threads on a host.
 const MaxPID = 4 << 20
 
-// Threads returns the ids of a process's threads, at most [MaxPID].
+// Threads returns the thread ids of a process. It returns at most [MaxPID] ids.
 func (fs FS) Threads(pid int) ([]int, error) { return ids(fs.File(pid, "task")) }
 
 // ids returns the names in a directory that are positive numbers.

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sinceBoot reads the clock of the start times in /proc/PID/stat. This clock also runs
-// while the host is suspended.
+// sinceBoot reads the clock on which the start times in /proc/PID/stat are based. This
+// clock also runs while the host is suspended.
 func sinceBoot() time.Duration {
 	var ts unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) != nil {
@@ -35,8 +35,8 @@ func OpenFileLimit() int {
 }
 
 // OpenPath opens the file of an O_PATH descriptor of this process for reading. The
-// descriptor stays open. First check that the file is a regular file, because opening a
-// device or FIFO has side effects. name is the path in errors.
+// descriptor stays open. The caller must check that the file is a regular file, because
+// opening a device or FIFO has side effects. Errors contain name as the path.
 func OpenPath(fd int, name string) (*os.File, error) {
 	file, err := unix.Open("/proc/self/fd/"+strconv.Itoa(fd), unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -86,7 +86,8 @@ func namespaceAt(path string) (Namespace, error) {
 	return Namespace{st.Dev, st.Ino}, nil
 }
 
-// OpenNamespace opens a process's namespace of a kind.
+// OpenNamespace opens a namespace of a process. kind is the name of a file in
+// /proc/PID/ns, such as net.
 func (fs FS) OpenNamespace(pid int, kind string) (*os.File, Namespace, error) {
 	f, err := os.Open(fs.File(pid, "ns/"+kind))
 	if err != nil {

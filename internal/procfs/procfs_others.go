@@ -20,7 +20,7 @@ func OpenFileLimit() int { return 0 }
 
 var errNotLinux = errors.New("namespaces need Linux")
 
-// Namespace returns an error, because it needs Linux.
+// Namespace returns an error, because namespaces exist only on Linux.
 func (FS) Namespace(int, string) (Namespace, error) { return Namespace{}, errNotLinux }
 
 // ThreadNamespace returns an error, because it needs Linux.

@@ -42,7 +42,8 @@ func ParseStat(b []byte) (s Stat, err error) {
 		return Stat{}, ErrMalformed
 	}
 	s.Comm = b[open+1 : end]
-	// The numbers of the fields in proc_pid_stat(5). The first field after the name is 3.
+	// These are the numbers of the fields in proc_pid_stat(5). The first field after the name
+	// has number 3.
 	const ppid, flags, user, system, threads, start, code = 4, 9, 14, 15, 20, 22, 26
 	const exiting, kthread = 0x4, 0x00200000 // PF_EXITING and PF_KTHREAD of the kernel's sched.h
 	var at [start + 1]uint64

@@ -14,7 +14,8 @@ import (
 
 const tail = " S 7 42 42 0 -1 4194560 1 0 0 0 11 12 0 0 20 0 3 0 987654 1 2\n"
 
-// starting has all fields up to the field after the address of the code.
+// starting is tail with three more fields: the limit on resident memory, and the start
+// and end addresses of the code. Both addresses are 0.
 var starting = strings.TrimSuffix(tail, "\n") + " 3 0 0\n"
 
 func TestParseStat(t *testing.T) {

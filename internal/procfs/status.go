@@ -21,7 +21,8 @@ type Status struct {
 	PID int
 	// UIDs are the real, effective, saved and file system user ids.
 	UIDs [4]uint32
-	// Capabilities is the effective set. Each bit is a number of linux/capability.h.
+	// Capabilities is the effective set. The number of each bit is defined in
+	// linux/capability.h.
 	Capabilities uint64
 	// Switches is the number of times that the thread left its CPU, voluntarily or not.
 	Switches uint64

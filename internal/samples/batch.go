@@ -42,8 +42,8 @@ type Key struct {
 	// Window is the capture window of samples that were Sent. If it is nil, the times of
 	// the samples define the window.
 	Window *CaptureWindow
-	// Capture is the time span in which samples that were not Sent were captured. A nil
-	// Capture stands for the whole capture window of the batch.
+	// Capture is the time span in which samples were captured if they were not Sent. If
+	// Capture is nil, the time span is the whole capture window of the batch.
 	Capture *Capture
 }
 
@@ -108,7 +108,7 @@ func NewBatch(limit int) *Batch {
 // nanoseconds since the Unix epoch. If there is no room, Add does not change the batch.
 func (b *Batch) Add(k Key, time int64) bool { return b.AddValue(k, time, 0) }
 
-// AddValue does the same as Add for types that are Valued.
+// AddValue is like Add, but for samples of Valued types.
 func (b *Batch) AddValue(k Key, time, value int64) bool {
 	i, seen := b.index[k]
 	need, newStack := b.need(k, seen)
@@ -136,8 +136,8 @@ func (b *Batch) AddValue(k Key, time, value int64) bool {
 	return true
 }
 
-// AddBoth does the same as AddValue for two samples with the same time. It adds
-// either both samples or none.
+// AddBoth adds two samples with the same time. It adds both samples, or no sample if the
+// batch has no room for both.
 func (b *Batch) AddBoth(k, other Key, time, value, otherValue int64) bool {
 	_, seen := b.index[k]
 	need, _ := b.need(k, seen)
@@ -222,7 +222,7 @@ func (b *Batch) AddLost(t *Type, n uint64) {
 	b.lost[t.sampler()] += int64(min(n, math.MaxInt64))
 }
 
-// Lost returns the number of lost samples, for the sampler of a type.
+// Lost returns the number of samples that the sampler of a type lost.
 func (b *Batch) Lost(t *Type) int64 { return b.lost[t.sampler()] }
 
 // Charge records the CPU time of a process in this capture window,

@@ -92,7 +92,7 @@ type Mapping struct {
 
 	// The symbolizer sets the following fields on the emitting goroutine.
 
-	// BuildID is the GNU build id in hexadecimal digits. It is empty if there is none.
+	// BuildID is the GNU build id in hexadecimal digits. It is empty if there is no build id.
 	BuildID string
 	// GoBuildID is Go's own build id. It is empty if there is none.
 	GoBuildID string
@@ -127,7 +127,8 @@ type Location struct {
 	// sets Resolved and Lines itself.
 
 	Resolved bool
-	// Counted is the symbolization outcome that was last counted for this location.
+	// Counted is 1 plus the symbolization outcome that was last counted for this
+	// location. It is 0 if no outcome was counted.
 	Counted uint8
 	Lines   []Line
 }
@@ -165,8 +166,8 @@ func (w Wait) String() string {
 	return [...]string{"", "network", "disk", "lock", "sleep", "other"}[w]
 }
 
-// Thread contains the attributes that distinguish threads. The fields of attributes
-// that are not configured are zero.
+// Thread contains the attributes that distinguish threads. If an attribute is not
+// configured, its field is zero.
 type Thread struct {
 	Name string
 	ID   int32
@@ -206,8 +207,8 @@ func (l Link) Valid() bool { return l.TraceID != [16]byte{} && l.SpanID != [8]by
 type Type struct {
 	Name, Unit             string
 	PeriodName, PeriodUnit string
-	// Valued reports that each sample has a value. If Valued is false, a sample
-	// consists only of its timestamp.
+	// Valued reports whether each sample has a value. If Valued is false, a sample consists
+	// only of its timestamp.
 	Valued bool
 	// Sampler is the sampler's name in the counters. If it is empty, the samples are
 	// counted under CountedAs.
@@ -218,8 +219,8 @@ type Type struct {
 	// samples were captured. The batch counts the memory of such samples, because there
 	// is no other limit on this memory.
 	Sent bool
-	// Blocked reports that threads with these stacks were blocked. Stacks
-	// of such types have a Wait.
+	// Blocked means that the stacks of this type come from blocked threads. These stacks
+	// have a Wait.
 	Blocked bool
 	// Spread reports that the times are unknown and were spread evenly over the capture
 	// window.
@@ -234,11 +235,11 @@ type Type struct {
 // OnCPU is the type of samples of running threads. Each sample is one timestamp.
 var OnCPU = &Type{Name: "samples", Unit: "count", PeriodName: "cpu", PeriodUnit: "nanoseconds", Sampler: "on_cpu"}
 
-// OffCPU is the time that threads were blocked. RunQueue is the time that
-// runnable threads waited for a CPU. A value is one wait, or the part of a longer
-// wait that is inside the capture window. Its timestamp is the last nanosecond of
-// the wait. The stack is sampled at one of Period switches. If the period is
-// above 1, the scaled types are used.
+// OffCPU is the time during which threads were blocked. RunQueue is the time during which
+// runnable threads waited for a CPU. A value is the length of one wait, or of the part of
+// a longer wait that is inside the capture window. Its timestamp is the last nanosecond of
+// the wait. One of Period switches is sampled with its stack. If Period is above 1, the
+// scaled types are used.
 var (
 	OffCPU         = &Type{Name: "off_cpu", Unit: "nanoseconds", PeriodName: "context_switches", PeriodUnit: "count", Valued: true, Blocked: true, Sampler: "off_cpu"}
 	RunQueue       = &Type{Name: "runqueue", Unit: "nanoseconds", PeriodName: "context_switches", PeriodUnit: "count", Valued: true, Sampler: "off_cpu"}
@@ -248,11 +249,11 @@ var (
 
 const scaledToSwitches = "per thread, to the total time of all its switches"
 
-// AllocObjects and AllocSpace are the sampled allocations of Go programs. Values are
-// scaled to the allocations that each sample represents. The period is the program's
-// MemProfileRate. If this rate cannot be read, the assumed types use the default
-// rate of the runtime. Each allocation is a sample of both types, but only the
-// sample of the space is counted.
+// AllocObjects and AllocSpace are the sampled allocations of Go programs. Values are scaled
+// to the allocations that each sample represents. The period is the program's MemProfileRate.
+// If this rate cannot be read, AllocObjectsAssumed and AllocSpaceAssumed use the default rate
+// of the runtime. Each allocation is a sample of both types, but only the sample of the space
+// is counted.
 var (
 	AllocObjects        = &Type{Name: "alloc_objects", Unit: "count", PeriodName: "space", PeriodUnit: "bytes", Valued: true, CountedAs: AllocSpace, Scaled: scaledToPeriod}
 	AllocSpace          = &Type{Name: "alloc_space", Unit: "bytes", PeriodName: "space", PeriodUnit: "bytes", Valued: true, Sampler: "allocations", Scaled: scaledToPeriod}
@@ -265,10 +266,11 @@ const (
 	scaledToAssumedPeriod = scaledToPeriod + "; the period is assumed: runtime.MemProfileRate could not be read"
 )
 
-// DotnetThreads is the wall-clock time of managed threads. These threads may be waiting.
-// The value of a sample is its period, which is the time that the sample represents.
-// DotnetSelected is a separate profile of the threads that a service samples frequently.
-// Values are times, because backends add up both profiles and their periods differ.
+// DotnetThreads is the wall-clock time of managed threads. These threads may be
+// waiting. DotnetSelected is a separate profile of the threads that a service samples
+// frequently. The value of a sample is the time that the sample represents. Values are
+// times because the two profiles have different periods, and backends add up both
+// profiles.
 var (
 	DotnetThreads  = &Type{Name: "wall", Unit: "nanoseconds", PeriodName: "wall", PeriodUnit: "nanoseconds", Valued: true, Sampler: "dotnet_threads", Sent: true}
 	DotnetSelected = &Type{Name: "wall", Unit: "nanoseconds", PeriodName: "wall", PeriodUnit: "nanoseconds", Valued: true, Sampler: "dotnet_selected", Sent: true}
@@ -302,7 +304,7 @@ const scaledToCalls = "by the number of calls of a similar size that each sample
 // Transport is the protocol of a socket.
 type Transport uint8
 
-// These are the transports. TransportOther stands for every protocol that is not
+// These are the transports. TransportOther is used for every protocol that is not
 // listed here.
 const (
 	TransportNone Transport = iota
@@ -347,11 +349,11 @@ type CaptureWindow struct{ Start, End int64 }
 // profile has no time per sample.
 var PprofCPU = &Type{Name: "samples", Unit: "count", PeriodName: "cpu", PeriodUnit: "nanoseconds", Sampler: "pprof_cpu", Sent: true, Spread: true}
 
-// These types describe the other pprof profiles. There are profiles of the allocations in
-// a capture window, and of the memory in use at the end of the window. Other profiles
-// contain the numbers of goroutines and of created threads, and the waits of goroutines.
-// The types of block and mutex profiles have their own names, because pprof calls the
-// values of both contentions and delay.
+// These types describe the other pprof profiles. There are profiles of the allocations
+// in a capture window, and of the memory in use at the end of the window. Other
+// profiles contain the numbers of goroutines and of created threads, and the waits of
+// goroutines. Block and mutex profiles have separate type names here, because pprof
+// uses the same names, contentions and delay, for both.
 var (
 	PprofAllocObjects     = pprofSpace("alloc_objects", "count", "pprof_allocs")
 	PprofAllocSpace       = pprofSpace("alloc_space", "bytes", "pprof_allocs")

@@ -64,8 +64,8 @@ func find(t testing.TB, ns *sockdiag.Namespace, remote net.Addr) sockdiag.Socket
 // pair contains the two ends of a connection between two namespaces.
 type pair struct{ client, server net.Conn }
 
-// connect creates a listener in the namespace to, and connects to it
-// from the namespace from.
+// connect creates a listener in one network namespace, and connects to the listener
+// from another network namespace.
 func connect(t testing.TB, from, to *hosttest.Network, at netip.Addr) (p pair, l net.Listener) {
 	t.Helper()
 	to.Do(t, func() (err error) {

@@ -5,7 +5,7 @@ package texts
 
 import "math"
 
-// Nearest returns the candidate with the smallest distance to a text, and that distance.
+// Nearest returns the candidate with the smallest distance to a text, and this distance.
 // Without candidates, the distance is the largest int.
 func Nearest(text string, candidates []string) (nearest string, least int) {
 	least = math.MaxInt

@@ -18,8 +18,8 @@ func Short(s string, n int) string {
 	return Cut(s, n) + "…"
 }
 
-// Cut returns at most n bytes of the beginning of a text. It does not split a character. If
-// it cuts the text, it returns a copy, so that the original can be freed.
+// Cut truncates a string to at most n bytes. It does not split a character. If Cut truncates
+// the string, it returns a copy, so that the original can be freed.
 func Cut(s string, n int) string {
 	if len(s) <= n {
 		return s

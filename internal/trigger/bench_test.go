@@ -296,8 +296,8 @@ func BenchmarkAdmit(b *testing.B) {
 	})
 }
 
-// BenchmarkRemoveAtTheBound removes units with a cooldown. For each of them, another
-// removed unit has to be forgotten. There are as many live units as removed units.
+// BenchmarkRemoveAtTheBound removes units with a cooldown while MaxGone removed units are
+// remembered. Each removal makes the engine forget another removed unit.
 func BenchmarkRemoveAtTheBound(b *testing.B) {
 	for _, n := range []int{1000, 10_000} {
 		b.Run(fmt.Sprint("units=", n), func(b *testing.B) {
@@ -327,8 +327,8 @@ func BenchmarkRemoveAtTheBound(b *testing.B) {
 	}
 }
 
-// BenchmarkServicesAtTheBound adds services. For each of them, another service has
-// to be forgotten.
+// BenchmarkServicesAtTheBound adds services when the bound is already reached. Each new
+// service therefore replaces another service.
 func BenchmarkServicesAtTheBound(b *testing.B) {
 	for _, n := range []int{1000, 10_000} {
 		b.Run(fmt.Sprint("services=", n), func(b *testing.B) {

@@ -26,13 +26,13 @@ const (
 var ErrTooManyAlerts = errors.New("too many gates are open by alerts")
 
 // Alert identifies an external request to open a gate, and names the resulting opening.
-// The zero value stands for a person who opens the gate by hand.
+// The zero value means that a person opens the gate by hand.
 type Alert struct {
 	// Key identifies the alert. An alert cannot have two openings of a unit at the same
 	// time. If Key is empty, a person opens the gate.
 	Key string
-	// Name is the name of the opening's policy and monitor.
-	// If Name is empty, the name is manual.
+	// Name is used as the policy and as the monitor of the opening. The default name is
+	// manual.
 	Name string
 }
 
@@ -84,7 +84,7 @@ func (u *Decision) openByKey(key string) *machine {
 	return nil
 }
 
-// alerts returns the number of open openings by alert.
+// alerts returns the number of current openings that were caused by alerts.
 func (u *Decision) alerts() (n int) {
 	for _, m := range u.byHand {
 		if m.opening.Alert != "" {
@@ -114,7 +114,7 @@ func (u *Decision) leave(m *machine, closing func(*machine)) {
 	u.byHand = slices.Delete(u.byHand, n, n+1)
 }
 
-// expireByHand closes the openings by hand and by alert that are past their end.
+// expireByHand closes the openings by hand and by alert whose planned end has passed.
 func (u *Decision) expireByHand(now time.Time) {
 	for i := 0; i < len(u.byHand); {
 		if m := u.byHand[i]; now.Before(m.opening.Until()) {

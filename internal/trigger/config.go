@@ -29,9 +29,9 @@ type Monitor struct {
 }
 
 // Condition is one test on one monitor. A condition with ReleaseBelow is released when its
-// test is released or its monitor's guard fails. An opening closes early once every
-// condition that held during it is released. A condition without ReleaseBelow is never
-// released, so an opening during which it held lasts for the policy's Duration.
+// test is released or its monitor's guard fails. An opening closes early when all conditions
+// that held during the opening are released. A condition without ReleaseBelow is never
+// released. If it held during an opening, the opening lasts for the policy's Duration.
 type Condition struct {
 	Monitor string
 	window.Test
@@ -50,8 +50,8 @@ type Policy struct {
 	DryRun bool
 	// Baseline opens the gate while the unit is cool.
 	Baseline Baseline
-	// Types are the types of profiles that pass. The engine only copies them to each
-	// opening.
+	// Types lists the types of profiles that pass. The engine does not evaluate Types, but
+	// copies it to each opening.
 	Types []string
 }
 
@@ -85,8 +85,8 @@ type Config struct {
 	// other unit of the service.
 	CooldownByService bool
 	// MaxGone is the maximum number of gone units that are remembered for a cooldown or a
-	// closed opening. If there are more, the unit whose memory expires first is
-	// forgotten. Zero means 10,000.
+	// closed opening. If the maximum is exceeded, the unit that would expire first is removed.
+	// Zero means 10,000.
 	MaxGone int
 	// NewID returns a unique ID for an opening. If NewID is nil, the IDs
 	// are "1", "2" and so on.

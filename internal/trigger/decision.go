@@ -222,8 +222,9 @@ func (u *Decision) Uses(monitors []string) bool {
 	return false
 }
 
-// Heat returns the largest value / threshold of all conditions at the last Evaluate. It is
-// 0 if no condition of a policy that applies has enough readings. Dry runs are ignored.
+// Heat returns the largest ratio of value to threshold of all conditions at the last
+// Evaluate. It is 0 if no condition of an applicable policy has enough readings. Dry
+// runs are ignored.
 func (u *Decision) Heat() float64 { return u.heat }
 
 // OverBudget reports whether a condition held at the last Evaluate but a budget kept the

@@ -13,7 +13,7 @@ import (
 
 // TestForgettingAtTheBoundDoesNotLookAtAll covers the bounds on gone units and on
 // services. Forgetting an entry must take only as many comparisons as a heap needs. The
-// nil entry fails all code that iterates over all entries.
+// nil entry causes a panic in code that iterates over all entries.
 func TestForgettingAtTheBoundDoesNotLookAtAll(t *testing.T) {
 	const n = 10_000
 	const atMost = 2 * n * 8 * 14 // for each entry, some comparisons at each of the 14 levels of a heap

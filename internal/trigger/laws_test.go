@@ -74,7 +74,7 @@ func (l *laws) policy(name string) Policy {
 	return Policy{Name: name}
 }
 
-// cooledBy returns the unit and the service for which an opening's cooldown counts.
+// cooledBy returns the unit and the service to which an opening's cooldown applies.
 func (l *laws) cooledBy(u *Decision, policy string) []pair {
 	names := []pair{{"unit " + u.Name(), policy}}
 	if l.config.CooldownByService && u.service != "" {
@@ -256,8 +256,9 @@ func (l *laws) bytesSince(from time.Time) (sum int) {
 	return sum
 }
 
-// rebooted updates the laws for a restart. All gates are shut and cooldowns continue. The
-// cooldown of an open opening starts now if the opening has exported a profile.
+// rebooted updates the laws for a restart. All gates are shut. Cooldowns continue,
+// except for the cooldowns of dry runs. The cooldown of an open opening starts now if
+// the opening has exported a profile.
 func (l *laws) rebooted(e *Engine) {
 	for _, o := range l.open {
 		if o.cools() && o.Profiles > 0 && !o.DryRun {
@@ -563,7 +564,7 @@ func (w *life) fire(l *laws, u *Decision, d time.Duration, known map[string]bool
 	l.evaluated(w.e.Evaluate(l.now))
 }
 
-// alert opens a unit's gate by an alert. The alert's key is the same as its name.
+// alert opens a unit's gate with an alert whose key equals its name.
 func (w *life) alert(l *laws, u *Decision, name string, d time.Duration) {
 	o, opened, err := u.OpenGate(Alert{Key: name, Name: name}, d, l.now)
 	var over *budget.ExceededError

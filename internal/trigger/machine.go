@@ -14,12 +14,12 @@ import (
 const (
 	// retryAfter is the time for which a policy waits after an
 	// opening without an accepted profile. The time doubles with
-	// each further such opening in a row, up to the cooldown.
+	// each consecutive opening of this kind, up to the cooldown.
 	retryAfter = time.Minute
 
 	// closedMemory is the time for which a closed opening admits late profiles. It is
-	// shorter than retryAfter. The policy therefore does not open again while an opening
-	// without an accepted profile can still admit one.
+	// shorter than retryAfter. An opening without an accepted profile may still admit a
+	// late profile. During this time, the policy does not open again.
 	closedMemory = 30 * time.Second
 )
 
@@ -139,7 +139,8 @@ func (m *machine) hottest(holding bool, at int64) (cause Cause, ratio float64) {
 	return cause, ratio
 }
 
-// noteHeld marks the conditions that hold now as having held during the opening.
+// noteHeld adds the conditions that hold now to the conditions that held during the
+// opening.
 func (m *machine) noteHeld(o *Opening, at int64) {
 	for n := range o.held {
 		o.held[n] = o.held[n] || m.unit.holds(m.policy.conditions[n], at)
@@ -237,7 +238,8 @@ func (m *machine) open(o *Opening, now time.Time, why Reason) {
 // also the recorded closing time.
 func (m *machine) expire() { m.close(m.opening.Until(), DurationPassed) }
 
-// release closes an opening because all conditions that held since it fired are released.
+// release closes an opening because all conditions that held during the opening have been
+// released.
 func (m *machine) release(now time.Time) { m.close(now, Released) }
 
 // closeByHand closes an opening by hand or by an alert.
@@ -278,7 +280,7 @@ func (m *machine) close(at time.Time, why Reason) {
 	case o.Profiles > 0 || o.DryRun:
 		m.coolDown()
 	default:
-		// The wait doubles with each opening in a row without an accepted profile.
+		// The wait doubles with each consecutive opening that has no accepted profile.
 		again := min(retryAfter<<min(m.unheard, 16), max(retryAfter, m.policy.Cooldown))
 		m.state, m.notBefore = Watching, at.Add(again)
 		m.unheard++

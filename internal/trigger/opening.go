@@ -12,7 +12,7 @@ import (
 )
 
 // Cause is the condition that made a policy fire, with its value at that moment. If several
-// conditions held, it is the condition with the largest value / threshold.
+// conditions held, Cause is the condition with the largest ratio of value to threshold.
 type Cause struct {
 	Monitor   string // without parameters
 	Value     float64
@@ -37,8 +37,9 @@ type Opening struct {
 	// key of the alert that opened the gate. If no alert opened it, Alert is empty.
 	DryRun, Baseline, Manual bool
 	Alert                    string
-	// LostUnit becomes true if the unit disappears before an opening by an alert ends. It is
-	// nil for openings that no alert opened. It may be read at any time.
+	// LostUnit becomes true if an alert caused the opening and the unit disappears
+	// before the opening ends. It is nil for openings without an alert. It may be read
+	// at any time.
 	LostUnit *atomic.Bool
 	// ClosedAt is zero while the opening is open. It is never after Until.
 	ClosedAt time.Time

@@ -115,8 +115,8 @@ func (u *Decision) overBudget(at int64) string {
 	return ""
 }
 
-// overBudgetByHand is overBudget for openings by hand and by alert. It reserves places for
-// policies, even if the unit's gate is already open by a policy.
+// overBudgetByHand is like overBudget, but for openings by hand and by alert. It reserves
+// places for policies, even if a policy has already opened the unit's gate.
 func (u *Decision) overBudgetByHand(at int64) string {
 	p := &u.engine.places
 	if limit := p.ledger.Limits().ConcurrentByHand(); limit > 0 && len(u.byHand) == 0 && p.byHand >= limit {

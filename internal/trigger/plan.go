@@ -55,7 +55,7 @@ type testRef struct {
 // ratio returns value / threshold. The condition with the largest ratio is the hottest.
 func (c *condition) ratio(value float64) float64 { return window.Ratio(value, c.Threshold) }
 
-// cause returns the Cause that reports the condition with a value.
+// cause returns a Cause for the condition and the given value.
 func (c *condition) cause(value float64) Cause {
 	return Cause{c.monitorName, value, c.Threshold, c.window, c.Monitor}
 }

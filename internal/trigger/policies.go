@@ -101,7 +101,7 @@ func (s *policyChange) closeRemoved(u *Decision) {
 	}
 }
 
-// longest returns the earlier of until and the time one Cooldown of the policy after now.
+// longest limits until to at most one Cooldown of the policy after now.
 func (p *policy) longest(until, now time.Time) time.Time {
 	if latest := now.Add(p.Cooldown); until.After(latest) {
 		return latest
@@ -136,7 +136,7 @@ func (u *Decision) replan(s *policyChange) {
 	}
 }
 
-// replan moves a copied machine to the policy p, which continues the machine's policy.
+// replan adapts a copied machine to the policy p, which continues the machine's policy.
 func (m *machine) replan(s *policyChange, p *policy) {
 	before := m.policy
 	if m.cooling() {

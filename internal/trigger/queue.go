@@ -65,8 +65,8 @@ func (q *queue) clear() {
 	q.waiting, q.candidates, q.shut, q.baselines = q.waiting[:0], q.candidates[:0], q.shut[:0], q.baselines[:0]
 }
 
-// hotter orders candidates by descending value / threshold, and then by the
-// unit's name and the policy.
+// hotter orders candidates by descending ratio of value to threshold, then by the unit's
+// name, and then by the policy.
 func hotter(a, b candidate) int {
 	return cmp.Or(cmp.Compare(b.ratio, a.ratio), a.compare(b.machine))
 }

@@ -82,7 +82,8 @@ func (r *roster) forget(u *Decision) {
 	r.gone.Remove(u)
 }
 
-// forgetDue forgets the cooldowns and openings of gone units that no longer matter.
+// forgetDue forgets the due gone units whose cooldowns and openings no longer matter. For the
+// other due units, it forgets the closed openings that are too old.
 func (r *roster) forgetDue(now time.Time) {
 	for i := len(r.gone.Items) - 1; i >= 0; {
 		u := r.gone.Items[i]

@@ -78,12 +78,12 @@ func (s *service) last(clock *clock) (last time.Time) {
 	return last
 }
 
-// services remembers a limited number of services. When the limit is reached, the service
-// whose memory expires first is forgotten. Ties are ordered by name. Services with an
-// open opening are never forgotten.
+// services remembers a limited number of services. When the limit is reached, the
+// service whose memory expires first is forgotten. Ties are ordered by name. Services
+// with an open opening are never forgotten.
 //
-// Invariant: order contains exactly the services that are not open. The key of a service
-// in order is not later than the result of its method last.
+// Invariant: order contains exactly the services that are not open. The key of a
+// service in order is never later than the time that the service's method last returns.
 type services struct {
 	max       int
 	clock     *clock

@@ -110,8 +110,8 @@ func longest(cooldowns []Cooldown) []Cooldown {
 
 // Restore applies a snapshot. Call it before the first Evaluate. If the wall clock was
 // set back since the snapshot, no time counts as passed. No cooldown becomes longer than
-// its policy allows, and no amount spent exceeds its budget. Cooldowns of missing
-// policies wait for their policy for up to a day.
+// its policy allows, and no amount spent exceeds its budget. If the policy of a cooldown is
+// missing, the cooldown is kept for up to a day.
 func (e *Engine) Restore(s Snapshot, now time.Time) {
 	r := budget.Restart{Taken: s.Taken, Passed: max(0, now.Round(0).Sub(s.Taken)), At: e.clock.at(now)}
 	e.await(r, s.Units, false, now)

@@ -54,7 +54,7 @@ func checkRestored(t *testing.T, e *Engine, now time.Time) {
 	e.Decision("u")
 	e.Evaluate(now)
 	checkInvariants(t, e)
-	// Spent amounts of a budget do not count after an hour and two minutes.
+	// Amounts that were spent from a budget no longer count after an hour and two minutes.
 	later := now.Add(time.Hour + 2*time.Minute)
 	require.True(t, e.Affords(1000, later))
 	require.Empty(t, e.Decision("u").overBudget(e.clock.at(later)))

@@ -26,9 +26,9 @@ type ConditionStatus struct {
 	Off bool
 	// DryRun reports that the policy exports no profiles.
 	DryRun bool
-	// Blocked is the obstacle that keeps the policy in Watching even if a condition
-	// holds: TooYoung, ServiceUnknown, ServiceCooling or OverBudget. Budget is the budget
-	// of OverBudget. Blocked and Budget are empty if there is no obstacle.
+	// Blocked is the obstacle that keeps the policy in Watching even if a condition holds:
+	// TooYoung, ServiceUnknown, ServiceCooling or OverBudget. If Blocked is OverBudget, Budget
+	// is the name of the budget. Blocked and Budget are empty if there is no obstacle.
 	Blocked Reason
 	Budget  string
 	// NotBefore is the earliest time at which the policy may fire. It is zero if the

@@ -390,8 +390,9 @@ func TestClosedOpeningsAreBounded(t *testing.T) {
 	require.Equal(t, 29-maxClosed, e.Stats().ForgottenOpenings)
 }
 
-// TestDryRunsPushOutNoClosedOpening checks that closed openings of dry runs do not evict
-// other closed openings. Late profiles pass because of these other openings.
+// TestDryRunsPushOutNoClosedOpening checks that closed openings of dry runs do not
+// evict other closed openings. The other openings are still needed to admit late
+// profiles.
 func TestDryRunsPushOutNoClosedOpening(t *testing.T) {
 	gauge := func(name string, threshold float64) Policy {
 		return Policy{Name: name, DryRun: name == "dry", Duration: time.Second, Conditions: []Condition{{Monitor: "memory", Test: window.Test{Threshold: threshold, Period: time.Second, Count: 1}}}}
@@ -576,7 +577,8 @@ func TestExceededErrorNamesTheBudget(t *testing.T) {
 	require.ErrorContains(t, err, "shut down")
 }
 
-// TestAUnitThatNeverFiredIsForgottenAtOnce removes a unit that never fired.
+// TestAUnitThatNeverFiredIsForgottenAtOnce checks that a removed unit is not remembered if it
+// never fired.
 func TestAUnitThatNeverFiredIsForgottenAtOnce(t *testing.T) {
 	e, now := watched(t, 3, fivePolicies()...)
 	require.Empty(t, e.Remove("unit1", now))

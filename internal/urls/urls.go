@@ -37,7 +37,8 @@ func Shown(text string) string {
 	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath, Opaque: u.Opaque}).String()
 }
 
-// Redacted returns Shown of a text that is an HTTP URL, and any other text unchanged.
+// Redacted returns Shown(text) if the text is an HTTP URL. It returns any other text
+// unchanged.
 func Redacted(text string) string {
 	if strings.HasPrefix(text, "http://") || strings.HasPrefix(text, "https://") {
 		return Shown(text)

@@ -45,10 +45,10 @@ type Config struct {
 	Scope identify.Scope `mapstructure:"scope"`
 	// CollectionInterval is the interval at which monitors are read. Default 1s.
 	CollectionInterval time.Duration `mapstructure:"collection_interval"`
-	// EvaluationInterval is the interval at which policies are evaluated. Default 5s.
+	// EvaluationInterval is the interval at which policies are evaluated. The default is 5s.
 	EvaluationInterval time.Duration `mapstructure:"evaluation_interval"`
-	// Unmatched selects whether profiles without a unit are dropped (drop) or
-	// passed on (pass). Default drop.
+	// Unmatched selects whether profiles without a unit are dropped (drop) or passed on
+	// (pass). The default is drop.
 	Unmatched Unmatched `mapstructure:"unmatched"`
 	// KeepProcessAttributes lists the process attributes that exported profiles keep on
 	// their resource. By default the list is empty, and all process attributes are removed.
@@ -66,14 +66,14 @@ type Config struct {
 	// service (service). With service, the cooldown also survives the restart of a
 	// container. Default unit.
 	CooldownBy CooldownBy `mapstructure:"cooldown_by"`
-	// Storage is the id of a storage extension that keeps cooldowns and hourly budgets
-	// across restarts. By default it is not set, and a restart loses them.
+	// Storage is the id of a storage extension that keeps cooldowns and hourly budgets across
+	// restarts. By default Storage is not set, and cooldowns and budgets are lost at a restart.
 	Storage *component.ID `mapstructure:"storage"`
-	// PreTrigger is the length of the period before an opening whose profiles are also
-	// sent. With zero, no profiles are recorded. Default 10s.
+	// PreTrigger is the length of the period before an opening. Profiles from this period
+	// are also sent. With zero, no profiles are recorded. Default 10s.
 	PreTrigger time.Duration `mapstructure:"pre_trigger"`
 	// PreTriggerMemory limits the memory of all profiles that are recorded for PreTrigger.
-	// One unit may use an eighth of this memory, but at least 64KiB. Default 32MiB.
+	// One unit may use an eighth of this memory, but at least 64KiB. The default is 32MiB.
 	PreTriggerMemory bytesize.Size `mapstructure:"pre_trigger_memory"`
 	// Policies lists the policies, which open gates independently of each other. A
 	// configured list replaces the default policies cpu, throttled and thread.
@@ -125,10 +125,10 @@ type PeersConfig struct {
 
 // PolicyConfig configures when a gate opens, and for how long.
 type PolicyConfig struct {
-	// Name is the policy's name in log lines, attributes and metrics. Default policy-1 for
-	// the first policy, and so on.
+	// Name is the policy's name in log lines, attributes and metrics. The default is policy-1
+	// for the first policy, policy-2 for the second policy, and so on.
 	Name string `mapstructure:"name"`
-	// Enabled reports whether the policy is evaluated and opens gates. Default true.
+	// Enabled reports whether the policy is evaluated and opens gates. The default is true.
 	Enabled bool `mapstructure:"enabled"`
 	// Match restricts the policy to units that match all of its globs. A key is a resource
 	// attribute of the unit's profiles, or cgroup. By default it is empty, and every unit
@@ -148,8 +148,8 @@ type PolicyConfig struct {
 	// Cooldown is the time for which the gate stays shut after closing. With zero, the gate
 	// may reopen immediately. Default 4h.
 	Cooldown time.Duration `mapstructure:"cooldown"`
-	// DryRun makes the policy a dry run, which decides, logs and counts, but sends
-	// no profiles. Default false.
+	// DryRun makes the policy a dry run. A dry run decides, logs and counts, but sends no
+	// profiles. The default is false.
 	DryRun bool `mapstructure:"dry_run"`
 	// Baseline also opens the gate while the unit is not hot, so that hot profiles can be
 	// compared with normal profiles. By default it is off.

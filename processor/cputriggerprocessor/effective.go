@@ -152,8 +152,9 @@ const (
 )
 
 // readings returns the monitors to read for each unit, in the order of kinds. These are
-// the monitors that enabled policies use, and the guards of these monitors. The values at
-// which a unit becomes warm are above 0. Host-wide monitors do not make a unit warm.
+// the monitors that enabled policies use, and the guards of these monitors. If policies
+// use only request monitors, cpu_usage is also read. Host-wide monitors do not make a
+// unit warm.
 func (cfg *Config) readings() watch.Monitors {
 	out := watch.Monitors{Least: map[string]float64{}}
 	for _, i := range cfg.items() {

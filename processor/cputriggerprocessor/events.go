@@ -140,7 +140,8 @@ func (r *reporter) publishClosed(t units.Transition, nothing string) {
 	r.events.PublishEvent(e)
 }
 
-// lateProfiles is the time after a closing in which profiles of the opening still leave.
+// Requests are published lateProfiles after an opening has closed. Until then, late
+// profiles of the opening may still be exported.
 const (
 	lateProfiles = 20 * time.Second
 	maxRoute     = 200 // bytes of a route in an event

@@ -146,8 +146,8 @@ func slowRequests(r *rig, id string, slowest byte, took time.Duration) ptrace.Tr
 	return td
 }
 
-// readRequests makes the rig read monitors of requests. The containers are
-// found by spans.
+// readRequests makes the rig read the monitors of requests. The rig learns about the
+// containers from their spans.
 func (r *rig) readRequests(ids ...string) {
 	r.t.Helper()
 	ctx, cancel := context.WithCancel(r.t.Context())
@@ -161,9 +161,9 @@ func (r *rig) readRequests(ids ...string) {
 	<-done // from here on, only this goroutine advances the clock
 }
 
-// TestEventsAboutRequestsHaveTheIDsOfASpan checks that events about requests have the ids
-// of a span that was among the reasons. The same applies to the event
-// hotprofile.gate.not_opened, regardless of the reason that kept the gate shut.
+// TestEventsAboutRequestsHaveTheIDsOfASpan checks events that slow requests cause. The
+// events must have the ids of the span of a slow request. The event
+// hotprofile.gate.not_opened must have these ids too, whatever kept the gate shut.
 func TestEventsAboutRequestsHaveTheIDsOfASpan(t *testing.T) {
 	const slow = "any_of: [{monitor: http_response_time, percentile: 95, threshold: 500, average_over: 5s}]"
 	requests := func(r *rig, slowest byte, d time.Duration) {

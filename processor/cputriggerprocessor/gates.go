@@ -19,7 +19,7 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
 
-// gates finds units and opens or closes their gates. It serves a single request, which is
+// gates finds units and opens or closes their gates for a single request. The request was
 // made by hand or contains alerts.
 type gates struct {
 	p     *cpuTrigger
@@ -160,8 +160,8 @@ func (g *gates) Open(unit identify.Identity, a trigger.Alert, d time.Duration) (
 	return manual.Opened{TriggerID: o.ID, Unit: o.Unit, Until: o.Until(), LostUnit: o.LostUnit}, changed, nil
 }
 
-// Close closes the opening of a unit by an alert. key identifies the alert. An empty key
-// selects the opening by hand.
+// Close closes an opening of a unit. key identifies the alert that opened the gate. An
+// empty key selects the opening by hand.
 func (g *gates) Close(unit, key string) (manual.Closed, error) {
 	if g.p.closed.Load() {
 		return manual.Closed{}, manual.ErrShutdown

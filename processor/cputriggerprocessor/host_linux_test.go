@@ -185,7 +185,8 @@ func TestQuotaChangedAndRemovedWhileRunning(t *testing.T) {
 	c := hosttest.NewCgroup(t, "hotprofile-quota")
 	c.SetQuota(t, 0.2)
 	spin(t, c)
-	// One spinning thread uses all of a fifth of a core, but at most half of two cores.
+	// One spinning thread uses up a limit of 0.2 cores, but uses at most half of a limit of
+	// two cores.
 	r := start(t, `
 min_age: 0s
 collection_interval: 200ms
@@ -259,8 +260,9 @@ policies: [{name: cpu, match: {cgroup: /no/such}, any_of: [{monitor: cpu_usage, 
 	require.Equal(t, "already_open", post())
 }
 
-// conditionStatus returns the status of a unit's condition with the highest ratio to its
-// threshold. It ignores conditions without enough readings.
+// conditionStatus returns the status of one condition of a unit. It selects the condition
+// whose value has the highest ratio to its threshold, and ignores conditions without
+// enough readings.
 func (r *running) conditionStatus(unit string) (s trigger.ConditionStatus, ok bool) {
 	for _, of := range r.p.units.Statuses(units.Max, time.Now()) {
 		for _, c := range of.Conditions {

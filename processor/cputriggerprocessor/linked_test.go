@@ -19,8 +19,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/conformancetest"
 )
 
-// linkedBatch returns a batch of a container. Its samples link to the spans
-// 1 to 3 in turn.
+// linkedBatch returns a batch of a container. The links of its samples cycle through the
+// spans 1 to 3.
 func linkedBatch(t *testing.T, end time.Time) pprofile.Profiles {
 	pd := batch(t, end, inContainer(containerA))
 	for n := range byte(3) {

@@ -37,7 +37,8 @@ type peersOf struct {
 	asked    atomic.Bool // the method of was called, so the peers of hot units are needed
 }
 
-// newPeers returns nil if connections are not read.
+// newPeers creates the reader of connections. It returns nil if connections are not read,
+// or cannot be read.
 func (p *cpuTrigger) newPeers(tree *cgroup.Tree) *peersOf {
 	if !p.cfg.Peers.Enabled || tree == nil {
 		return nil

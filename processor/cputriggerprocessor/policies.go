@@ -68,7 +68,8 @@ func atLines(list *yaml.Node, faults []error) error {
 	return errors.Join(faults...)
 }
 
-// parsePolicies parses a document and returns its list. It checks the limits.
+// parsePolicies parses a document and returns its list of policies. It returns an error if
+// the document exceeds a limit.
 func parsePolicies(document []byte) (*yaml.Node, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(document))
 	var root yaml.Node

@@ -116,8 +116,8 @@ func TestRefusedPoliciesNameTheLine(t *testing.T) {
 	}
 }
 
-// FuzzPolicies decodes any document. The document must be refused, or its policies must
-// equal the policies of a configuration with the same list.
+// FuzzPolicies decodes an arbitrary document. The document must be refused, or its
+// policies must equal the policies of a configuration with the same list.
 func FuzzPolicies(f *testing.F) {
 	f.Add([]byte("- {name: a, any_of: [{monitor: cpu_usage, threshold: 1}]}"))
 	f.Add([]byte("- &a\n  name: b\n  match: {cgroup: /x, k8s.pod.name: '*'}\n  any_of:\n  - monitor: memory_events\n    threshold: 0\n    period: 10s\n    count: 1\n- {<<: *a, name: c}\n"))

@@ -762,7 +762,7 @@ func newStuck(t *testing.T, r *rig) *stuck {
 }
 
 // TestASlowCallHoldsBackItsUnitAlone checks that at most a few calls run at the same
-// time, and only one call per unit. The records of a unit must leave in order.
+// time, and only one call per unit. The records of a unit must be sent in order.
 func TestASlowCallHoldsBackItsUnitAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, fiveSeconds)

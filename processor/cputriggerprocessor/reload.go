@@ -28,8 +28,8 @@ const (
 	reloadInterval = 10 * time.Second
 )
 
-// reloader reads policies repeatedly and replaces the policies in force. If a document is
-// refused or cannot be read, the policies in force stay.
+// reloader reads policies repeatedly and replaces the policies in force. If a document
+// is refused or cannot be read, the current policies stay in force.
 type reloader struct {
 	source   policysource.Source
 	timeout  time.Duration // limit for one read
@@ -65,8 +65,8 @@ func (p *cpuTrigger) newReloader(ctx context.Context, host component.Host) (*rel
 	return r, nil
 }
 
-// first reads a policy file before the component starts. It returns an error if neither the
-// file nor the configuration contains valid policies.
+// first reads a policy file before the component starts. It returns an error if the file
+// cannot be used and the configuration contains no policies.
 func (r *reloader) first(ctx context.Context) error {
 	if _, isFile := r.source.(*policysource.File); !isFile {
 		return nil

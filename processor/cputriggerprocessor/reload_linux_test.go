@@ -20,8 +20,8 @@ import (
 )
 
 // TestAPolicyFileThatHangsHoldsUpNothing starts and shuts down the processor while the
-// policy file cannot be opened. The kernel delays the opening because another open file
-// has a lease on it.
+// policy file cannot be opened. The kernel delays the opening because of a lease on the
+// policy file.
 func TestAPolicyFileThatHangsHoldsUpNothing(t *testing.T) {
 	path := policyFile(t, usagePolicy)
 	holder, err := os.OpenFile(path, os.O_RDWR, 0)

@@ -209,7 +209,8 @@ func TestPoliciesThatSelectByAttributes(t *testing.T) {
 	r.run(10 * time.Second)
 	require.Len(t, r.log("gate opened"), 2)
 
-	// The policies then apply to every unit, and later to matching units again.
+	// The policies of this document apply to every unit. After the next reload, the policies
+	// apply only to matching units again.
 	require.NoError(t, r.reload(path, usagePolicy))
 	r.run(10 * time.Second)
 	require.Equal(t, "usage", r.last("gate opened")["policy"])

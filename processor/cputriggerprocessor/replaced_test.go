@@ -13,8 +13,8 @@ import (
 )
 
 // TestAProgramThatStartsAContainerDoesNotNameIt covers the start of a container. The
-// first process belongs to the container runtime at first. Then it runs the container's
-// program, with the same pid and start time.
+// first process of a container initially runs the container runtime. It then executes
+// the container's program, but keeps its pid and start time.
 func TestAProgramThatStartsAContainerDoesNotNameIt(t *testing.T) {
 	runtime := map[string]any{"process.executable.path": "/", "process.executable.name": "/"}
 	program := map[string]any{"process.executable.path": "/app/server", "process.executable.name": "server"}

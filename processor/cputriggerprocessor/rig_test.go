@@ -127,7 +127,7 @@ type fakeSource struct {
 	// monitor.
 	values map[string]map[string]float64
 	unfit  map[string]map[string]error
-	// startedAt holds the start times of units. A missing unit started an
+	// startedAt holds the start times of units. Units that are not in the map started an
 	// hour before epoch.
 	startedAt map[string]time.Time
 	restarted map[string]bool // units whose counters restart at the next reading
@@ -370,8 +370,8 @@ func inService() part {
 
 var offCPU = &samples.Type{Name: "off_cpu", Unit: "nanoseconds", PeriodName: "off_cpu", PeriodUnit: "nanoseconds"}
 
-// batch builds profiles of the five seconds before end. Each part has a mapping of its
-// own. Another mapping is shared by all parts.
+// batch builds profiles of the five seconds before end. Each part has its own mapping,
+// and all parts share one further mapping.
 func batch(t testing.TB, end time.Time, parts ...part) pprofile.Profiles {
 	t.Helper()
 	b := samples.NewBatch(16 << 20)
@@ -466,8 +466,8 @@ func (r *rig) unit(name string) *units.Unit {
 	return u
 }
 
-// decision returns the decision of a unit. No goroutine uses the decision at
-// the same time.
+// decision returns the decision of a unit. The caller must ensure that no other goroutine
+// uses the decision at the same time.
 func (r *rig) decision(name string) *trigger.Decision { return r.unit(name).Decision() }
 
 func (r *rig) userShare(name string) float64 { return r.unit(name).UserShare() }
@@ -482,7 +482,7 @@ func (p *cpuTrigger) openByHand(_ context.Context, name string, d time.Duration)
 	return opened, err
 }
 
-// closeByHand closes the gate of a unit that was opened manually.
+// closeByHand closes the opening that was opened by hand.
 func (p *cpuTrigger) closeByHand(_ context.Context, name string) (manual.Closed, error) {
 	t, err := p.unitNamed(name)
 	if err != nil {

@@ -47,8 +47,8 @@ func TestWorkersOfAUnitBeginAtDifferentTimes(t *testing.T) {
 	require.Len(t, begins, 3)
 }
 
-// labelsByType returns the policy and the kind on the resource of each profile,
-// by profile type.
+// labelsByType maps each profile type to the policy and the kind in the resource of its
+// profile.
 func labelsByType(pd pprofile.Profiles) map[string]string {
 	out := map[string]string{}
 	for _, p := range allProfiles(pd) {
@@ -96,8 +96,8 @@ func TestTheLabelNamesThePolicyThatFiredFirst(t *testing.T) {
 	require.Equal(t, opened[0].ContextMap()["trigger_id"], got.attributes["hotprofile.trigger.id"])
 }
 
-// TestProfilesOfOneResourceWithDifferentLabelsGetAResourceEach checks that a resource
-// only has policies that pass the type of its profiles.
+// TestProfilesOfOneResourceWithDifferentLabelsGetAResourceEach checks the policies on
+// each resource. The policies must admit the types of all profiles in the resource.
 func TestProfilesOfOneResourceWithDifferentLabelsGetAResourceEach(t *testing.T) {
 	for name, budget := range map[string]string{"": "", "within max_bytes_per_hour": ", budgets: {max_bytes_per_hour: 1MiB}"} {
 		t.Run(name, func(t *testing.T) {

@@ -39,7 +39,7 @@ const (
 	callGrace   = 5 * time.Second
 )
 
-// record is the stored record.
+// record is the stored form of a snapshot.
 type record struct {
 	Version  int              `json:"version"`
 	Taken    time.Time        `json:"taken"`

@@ -347,7 +347,7 @@ func TestARecordTooLargeIsNotWritten(t *testing.T) {
 	require.Zero(t, sets)
 }
 
-// tell reports each snapshot after it was written.
+// tell is a storage client that writes the number of each saved snapshot to out.
 type tell struct {
 	storage.Client
 	out io.Writer

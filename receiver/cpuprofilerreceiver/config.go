@@ -37,8 +37,8 @@ import (
 // Config is the configuration of `cpu_profiler`. An empty configuration samples the whole
 // host.
 type Config struct {
-	// RootPath is the folder where the host's root is mounted. /proc and the cgroup tree
-	// are read below it. Default /.
+	// RootPath is the folder where the host's root is mounted. /proc and the cgroup tree are
+	// read below it. The default is /.
 	RootPath string `mapstructure:"root_path"`
 	// Targets selects the processes to sample. If it is empty, the whole host is sampled.
 	Targets []processes.Target `mapstructure:"targets"`
@@ -51,14 +51,16 @@ type Config struct {
 	// MaxPerfEvents is the maximum number of perf event descriptors. It is also limited
 	// to half of RLIMIT_NOFILE. Default 4096.
 	MaxPerfEvents int `mapstructure:"max_perf_events"`
-	// KernelStacks is auto (sample if permitted), true (refuse to start without the right)
-	// or false. Default auto.
+	// KernelStacks is auto, true or false. With auto, kernel stacks are sampled if this is
+	// permitted. With true, the receiver refuses to start without this right. The default is
+	// auto.
 	KernelStacks KernelStacks `mapstructure:"kernel_stacks"`
 	// Unwind is auto (copies of stacks, as large as needed), frame_pointer (by the kernel)
 	// or dwarf (copies of 16 KiB). Default auto.
 	Unwind Unwind `mapstructure:"unwind"`
-	// ThreadAttributes lists the attributes that distinguish threads: thread.name,
-	// thread.id. Default [thread.name]. If it is empty, threads are not distinguished.
+	// ThreadAttributes lists the attributes that distinguish threads. The allowed attributes
+	// are thread.name and thread.id. The default is [thread.name]. If the list is empty,
+	// threads are not distinguished.
 	ThreadAttributes []string `mapstructure:"thread_attributes"`
 	// Languages selects the languages whose functions appear in the stacks of hot units.
 	// All are true by default.
@@ -67,7 +69,7 @@ type Config struct {
 	// hot units. If it is empty, labels are not read. Default [http.route, rpc.method].
 	GoroutineLabels []string `mapstructure:"goroutine_labels"`
 	// MaxMemory is the maximum memory for processes, files and names. At most one half of
-	// MaxMemory is in use. The other half is left for garbage. Default 128MiB.
+	// MaxMemory is in use, because the other half is left for garbage. The default is 128MiB.
 	MaxMemory bytesize.Size `mapstructure:"max_memory"`
 	// CPU samples running threads.
 	CPU oncpu.Config `mapstructure:"cpu"`
@@ -82,11 +84,11 @@ type Config struct {
 	// PprofEndpoints lists the endpoints to pull profiles of net/http/pprof from.
 	PprofEndpoints []pprof.Config `mapstructure:"pprof_endpoints"`
 	// BufferSize is the size of each of the two buffers. The buffers of allocations have a
-	// sixteenth of this size. Default 4MiB.
+	// sixteenth of this size. The default is 4MiB.
 	BufferSize bytesize.Size `mapstructure:"buffer_size"`
 	// ExportInterval is the time between two exports. Default 5s.
 	ExportInterval time.Duration `mapstructure:"export_interval"`
-	// ExportTimeout is the deadline for one call of the next component. Default 5s.
+	// ExportTimeout is the deadline for one call of the next component. The default is 5s.
 	ExportTimeout time.Duration `mapstructure:"export_timeout"`
 
 	// prevents unkeyed literal initialization
@@ -97,7 +99,7 @@ type Config struct {
 const maxLabelKey = 255
 
 // ownKeys are the keys that are not allowed in goroutine_labels. Samples already contain
-// this data in other attributes, or in links for the ids of traces and spans.
+// these values in other attributes, and contain the ids of traces and spans in links.
 var ownKeys = []string{attr.ThreadName, attr.ThreadID, attr.Transport, samples.LabelTraceID, samples.LabelSpanID}
 
 // KernelStacks selects whether the kernel part of stacks is sampled.
@@ -150,9 +152,9 @@ var goneKeys = map[string]string{
 	"stack_bytes":              "copies of stacks grow as programs need",
 }
 
-// Unmarshal accepts kernel_stacks as YAML's true and false, which are booleans and
-// not strings. It refuses a fractional frequency, which would be truncated silently.
-// It turns off the sampler of running threads if the configuration contains only
+// Unmarshal accepts true and false for kernel_stacks, although YAML treats them as
+// booleans and not as strings. It refuses a fractional frequency, which would be truncated
+// silently. It turns off the sampler of running threads if the configuration contains only
 // .NET services or pprof endpoints.
 func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 	if err := cmp.Or(configlog.Gone(conf, goneKeys), configlog.Check(conf, *cfg)); err != nil {

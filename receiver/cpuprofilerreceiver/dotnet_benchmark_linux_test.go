@@ -131,9 +131,9 @@ func sendAll(b *testing.B, to net.Addr, senders int, all []dotnettest.Capture) {
 	b.ReportMetric(float64(m.HeapAlloc)/(1<<20), "heap-MiB")
 }
 
-// BenchmarkDotnetBuffer measures the cost from a buffer to samples in the
-// sample buffer, without a connection. For comparison, it also measures
-// decoding alone and copying the bytes.
+// BenchmarkDotnetBuffer measures the cost of converting a buffer into samples in the
+// sample buffer, without a connection. For comparison, it also measures decoding alone
+// and copying the bytes.
 func BenchmarkDotnetBuffer(b *testing.B) {
 	for _, glob := range []string{"web/*", "crowd/*"} {
 		all := dotnettest.Read(b, glob)

@@ -465,8 +465,8 @@ func TestDotnetAuthenticationIsThatOfTheServer(t *testing.T) {
 	require.NoError(t, p.Shutdown(context.Background()))
 }
 
-// The receiver must close the connection of a client that stalls. A stalled
-// client must not delay other clients.
+// TestDotnetStalledSendersTimeOut checks that the receiver closes the connection of a
+// client that stalls. A stalled client must not delay other clients.
 func TestDotnetStalledSendersTimeOut(t *testing.T) {
 	c := dotnettest.Read(t, "web/000*")[0]
 	var checks []func() // all connections stall at the same time
@@ -546,8 +546,9 @@ func TestDotnetShutdownDisconnectsStalledSenders(t *testing.T) {
 	_, _ = io.ReadAll(conn)
 }
 
-// An answer does not wait for the next component. When both buffers are full, the answer
-// is 503 and the samples are counted as lost.
+// TestDotnetSlowConsumerMakes503AndNoneIsLostUncounted checks that a response does not wait
+// for the next component. When both buffers are full, the status is 503 and the samples are
+// counted as lost.
 func TestDotnetSlowConsumerMakes503AndNoneIsLostUncounted(t *testing.T) {
 	called, release := make(chan struct{}, 1), make(chan struct{})
 	var mu sync.Mutex

@@ -136,11 +136,11 @@ func (e *emitter) Stop(ctx context.Context) error {
 func (*emitter) Record(context.Context) {}
 
 const (
-	// stuckTimeout is the time that a component has to react to its cancelled context,
-	// after the context of Shutdown has ended.
+	// stuckTimeout is the time that a component has to return after Shutdown has cancelled
+	// its context.
 	stuckTimeout = 500 * time.Millisecond
-	// maxPatience is the longest wait for such a component after the export timeout, if the
-	// context of Shutdown lasts longer.
+	// maxPatience is the longest wait for a component that ignores its context, after the
+	// export timeout. It applies if the context of Shutdown lasts longer.
 	maxPatience = 10 * time.Second
 	// maxSettle is the longest wait for samplers before a batch is taken.
 	maxSettle = 250 * time.Millisecond
@@ -323,10 +323,10 @@ func startOf(r *samples.Resource) int64 {
 // addresses are emitted without a name.
 const maxTakes = 8
 
-// resolve resolves the addresses of stacks, and then marks the truncated stacks. This
-// order is needed because the root of a stack may have got its name from another
-// stack. resolve returns the CPU time of both steps. If a file does not answer, only
-// the names from this file are missing.
+// resolve resolves the addresses of all stacks, and then marks the truncated stacks.
+// The order matters, because the root of a stack may get its name through another
+// stack. resolve returns the CPU time of both steps. If reading a file blocks, only the
+// names from this file are missing.
 func (e *emitter) resolve(batch *samples.Batch) (spent time.Duration) {
 	each := func(do func(pid int, s *samples.Stack)) time.Duration {
 		span := cputime.Begin()

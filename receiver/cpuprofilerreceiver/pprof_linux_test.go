@@ -122,9 +122,9 @@ func burn() (stop func()) {
 	}
 }
 
-// If the CPU time of a program is sampled, its CPU profile is not
-// pulled. Otherwise backends would count its CPU time twice. Other
-// profiles of the program are still pulled.
+// TestWhatIsSampledIsNotPulled checks that the CPU profile of a program is not pulled if
+// its CPU time is already sampled. Otherwise, backends would count the CPU time twice.
+// Other profiles of the program are still pulled.
 func TestWhatIsSampledIsNotPulled(t *testing.T) {
 	var asked atomic.Int64
 	handler := pprofHandler()
@@ -161,7 +161,8 @@ func TestWhatIsSampledIsNotPulled(t *testing.T) {
 	require.Equal(t, map[string]bool{"samplesfalse": true, "goroutinestrue": true}, types)
 }
 
-// The sampled allocations are allocations of the test process itself.
+// TestAllocationsThatAreSampledAreNotPulled samples the allocations of the test process
+// itself. The allocation profile must then not be pulled from the same process.
 func TestAllocationsThatAreSampledAreNotPulled(t *testing.T) {
 	needProbes(t)
 	s := httptest.NewServer(pprofHandler())
@@ -264,9 +265,9 @@ func TestUnixSocketIdentifiesItsProcess(t *testing.T) {
 	require.EqualValues(t, os.Getpid(), r.pulled()["process.pid"])
 }
 
-// The kernel identifies the process that listens on a loopback address. If
-// resource contains a service.name, no process is added, because the listener
-// may be a tunnel to another host.
+// TestLoopbackIdentifiesItsProcess covers loopback addresses, for which the kernel identifies
+// the listening process. If resource contains a service.name, no process is added, because
+// the listener may be a tunnel to another host.
 func TestLoopbackIdentifiesItsProcess(t *testing.T) {
 	s := httptest.NewServer(pprofHandler())
 	t.Cleanup(s.Close)

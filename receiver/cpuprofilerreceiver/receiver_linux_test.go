@@ -340,8 +340,8 @@ func TestReceiverFindsATargetThatAppearsLaterAndFollowsItsEnd(t *testing.T) {
 	}
 }
 
-// All samplers share the targets. So a missing target must be logged only once, no
-// matter which samplers are enabled.
+// TestReceiverLogsAMissingTargetOnceWhateverIsSampled checks that a missing target is logged
+// only once, no matter which samplers are enabled. All samplers share the targets.
 func TestReceiverLogsAMissingTargetOnceWhateverIsSampled(t *testing.T) {
 	needHostWide(t)
 	offCPU := func(when sampler.When) func(*Config) {
@@ -475,8 +475,9 @@ func TestReceiverFiltersByTargetWhereTheirOwnEventsWouldBeTooMany(t *testing.T) 
 	require.Contains(t, started[0].ContextMap()["why"], "perf events")
 }
 
-// The test program seldom sleeps. So the CPU time from the samples must be close
-// to the CPU time in the profiles.
+// TestReceiverProfilesHaveTheCPUTimeOfTheirProcess compares the CPU time from the samples
+// with the CPU time in the profiles. The two times must be close to each other, because the
+// test program seldom sleeps.
 func TestReceiverProfilesHaveTheCPUTimeOfTheirProcess(t *testing.T) {
 	needHostWide(t)
 	cmd := run(t, exec.Command(program(t, "busy")))
@@ -688,9 +689,10 @@ func TestReceiverShutdownWhileAConsumerBlocks(t *testing.T) {
 	require.Zero(t, got["exported"])
 }
 
-// This test covers a file system that stops responding while symbols are read from it.
-// Profiles of another program must still be exported. The component's status and a metric
-// must report the blocked read. Shutdown must not wait for the read.
+// TestReceiverGoesOnBesideAFileThatDoesNotAnswer covers a file system that stops
+// responding while symbols are read from it. Profiles of another program must still be
+// exported. The component's status and a metric must report the blocked read. Shutdown
+// must not wait for the read.
 func TestReceiverGoesOnBesideAFileThatDoesNotAnswer(t *testing.T) {
 	local := program(t, "busy")
 	content, err := os.ReadFile(local)
@@ -875,7 +877,8 @@ func TestReceiverWithoutRightsSamplesTheUsersOwnProcesses(t *testing.T) {
 	require.NoError(t, c.Shutdown(context.Background()))
 }
 
-// If a unit is hot, unwinding with frame pointers must continue without an error.
+// TestReceiverUnwindsByFramePointersWhileAUnitIsHot checks that unwinding with frame
+// pointers continues without an error while a unit is hot.
 func TestReceiverUnwindsByFramePointersWhileAUnitIsHot(t *testing.T) {
 	cmd := run(t, exec.Command("sh", "-c", "while :; do :; done"))
 	ext := newHotUnits(t)

@@ -233,8 +233,9 @@ func recordStacks(t *testing.T, all []wait, pids map[string]int) {
 	}
 }
 
-// A blocked goroutine does not block its thread. Threads of Go programs
-// block in functions of the runtime.
+// TestSamplesHaveWhatThreadsOfAGoProgramWaitFor checks the wait reasons of a Go
+// program's threads. The threads block in functions of the runtime, because a blocked
+// goroutine does not block its thread.
 func TestSamplesHaveWhatThreadsOfAGoProgramWaitFor(t *testing.T) {
 	needKernelNames(t)
 	cmd := run(t, exec.Command(program(t, "gowaits")))
@@ -254,8 +255,9 @@ func TestSamplesHaveWhatThreadsOfAGoProgramWaitFor(t *testing.T) {
 	})
 }
 
-// If the names of the kernel's functions are not known, samples have no wait reason.
-// The log must contain the cause.
+// TestSamplesDoNotHaveWhatIsUnknownOfWaits checks that samples have no wait reason if
+// kernel stacks or the names of kernel functions are missing. The log must contain the
+// cause.
 func TestSamplesDoNotHaveWhatIsUnknownOfWaits(t *testing.T) {
 	needKernelNames(t)
 	cmd := run(t, exec.Command(program(t, "gowaits")))

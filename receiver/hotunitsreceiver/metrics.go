@@ -32,8 +32,8 @@ type metrics struct {
 	cut  int             // number of units cut from the last readings
 }
 
-// used is the CPU time that a unit had used at the time at, in seconds. memory is the
-// time at which the memory of the unit was read.
+// used describes the resources that a unit has used. seconds is the CPU time up to the
+// time in at. memory is the time at which the memory of the unit was read.
 type used struct {
 	seconds float64
 	at      time.Time

@@ -76,9 +76,9 @@ func (w *worker) start(loop func(stop <-chan struct{})) {
 	}()
 }
 
-// Shutdown ends the loop and waits for its end. The loop emits the waiting data
-// before it ends. If the next component does not return within ten seconds,
-// Shutdown abandons the call.
+// Shutdown stops the loop and waits until the loop has ended. The loop first emits the
+// remaining data. If the next component does not return within ten seconds, Shutdown
+// abandons the call.
 func (w *worker) Shutdown(ctx context.Context) error {
 	if w.stop == nil {
 		return nil

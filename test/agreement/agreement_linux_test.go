@@ -154,9 +154,9 @@ func wrongCapacityIsSeen(t *testing.T, all []*agreement.Measurement, b agreement
 	}
 }
 
-// lostTicksAreSeen lowers a tool's figure until it is almost exactly the allowed
-// difference below our figures. One more lost tick per CPU must make the figures
-// disagree. One lost tick per CPU less must make them agree.
+// lostTicksAreSeen lowers a tool's figure to the limit at which it still agrees with our
+// figures. With one more lost tick per CPU, the figures must disagree. With one lost tick
+// less per CPU, they must agree.
 func lostTicksAreSeen(t *testing.T, all []*agreement.Measurement, b agreement.Bound) {
 	for _, m := range all {
 		tick := float64(b.CPUs) * b.Tick.Seconds() / m.Theirs.Elapsed.Seconds()

@@ -10,10 +10,10 @@ const ofLimit = 0.01
 
 // Bound computes the allowed difference between another program's figure and our figure.
 //
-// The kernel updates its CPU counters once per scheduler tick on each CPU. Of two
-// readings at nearly the same moment, one can be before a tick and the other after it.
-// The two readings then differ by one tick for each CPU that the unit runs on. The
-// figures have the same error, because a figure is the difference of two such readings.
+// The kernel updates its CPU counters once per scheduler tick on each CPU. If two
+// readings are taken at nearly the same moment, a tick can occur between them. The two
+// readings then differ by one tick for each CPU that the unit runs on. The figures have
+// the same error, because a figure is the difference of two such readings.
 type Bound struct {
 	Tick  time.Duration // scheduler tick
 	CPUs  int           // maximum number of CPUs that the unit runs on at once

@@ -57,9 +57,9 @@ func splitStep(unified bool) time.Duration {
 	return userTick
 }
 
-// Containerd reads the figures with github.com/containerd/cgroups, which containerd and
-// Docker also use. The library reads cpuacct.usage and cpuacct.stat on hosts with the v1
-// cpuacct controller. On other hosts, it reads cpu.stat.
+// Containerd returns a tool that reads the figures with github.com/containerd/cgroups.
+// containerd and Docker use the same library. It reads cpuacct.usage and cpuacct.stat on
+// hosts with the v1 cpuacct controller. On other hosts, it reads cpu.stat.
 func Containerd(u cgroup.Group) Tool {
 	unified := cgroups.Mode() == cgroups.Unified
 	read := func() (cpuTimes, error) {

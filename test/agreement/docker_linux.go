@@ -81,9 +81,9 @@ func (d *Docker) stats(id string) (s dockerStats, err error) {
 // Stats computes the CPU usage in the same way as docker stats. It divides the growth of
 // the container's CPU time by the growth of the CPU time of the host. The CPU time of the
 // host comes from /proc/stat. It includes idle time but not the time that a hypervisor
-// stole. The result is multiplied by the number of online CPUs and by 100, so it is a
-// percentage of one core. If byTimestamps is set, Stats divides by the time between the
-// engine's timestamps of the two readings instead.
+// stole. The result is multiplied by the number of online CPUs, so it is a number of
+// cores. If byTimestamps is set, Stats divides by the time between the engine's timestamps
+// of the two readings instead.
 func (d *Docker) Stats(id string, unified, byTimestamps bool) Tool {
 	name := "docker stats"
 	if byTimestamps {

@@ -29,8 +29,8 @@ type Load struct {
 	Unit  cgroup.Group
 	PID   int
 	Limit float64 // number of CPUs that the load may use
-	// Slow lists the tools that exist only for this kind of unit. The
-	// readings of these tools take long.
+	// Slow lists the tools that exist only for this kind of unit. These tools take a long
+	// time for a reading.
 	Slow []Tool
 }
 

@@ -28,8 +28,8 @@ type Figures struct {
 	Total, User, System float64
 	// Elapsed is the time between the readings according to the tool's own clock.
 	Elapsed time.Duration
-	// TotalStep and SplitStep are the errors that come from the tool's resolution, as CPU
-	// time. SplitStep applies to the user time and to the system time.
+	// TotalStep and SplitStep are the errors due to the tool's resolution, in CPU time.
+	// SplitStep applies to the user time and to the system time.
 	TotalStep, SplitStep time.Duration
 	// Clock is the relative error of the elapsed time, for a
 	// tool that does not use a clock.
@@ -58,9 +58,10 @@ type Measurement struct {
 	first, second [][]Point
 }
 
-// Measure reads every tool twice, with window between the two readings. It reads our own
-// figures during the whole time. The second readings of tools that wait by themselves
-// come last, so such a tool should wait a little longer than window.
+// Measure reads every tool twice. The parameter window is the time between the two
+// readings. Measure reads our own figures during the whole time. The second readings of
+// tools that wait by themselves come last, so such a tool should wait a little longer
+// than window.
 func Measure(ours Ours, tools []Tool, window time.Duration) ([]*Measurement, error) {
 	all := make([]*Measurement, len(tools))
 	finish := make([]func() (Figures, error), len(tools))

@@ -96,7 +96,7 @@ func (c *child) cpu() (time.Duration, error) {
 	return time.Duration(ts.Nano()), nil
 }
 
-// total returns the CPU time of the child's whole life. The child must have ended.
+// total returns the total CPU time of the child. The child must have ended.
 func (c *child) total() time.Duration {
 	return c.cmd.ProcessState.UserTime() + c.cmd.ProcessState.SystemTime()
 }

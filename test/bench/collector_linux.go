@@ -29,7 +29,7 @@ func (b *bench) startCollector(ctx context.Context, name, config string) (*colle
 	return b.startCollectorOf(ctx, b.collector, name, config)
 }
 
-// startCollectorOf does the same as startCollector with another distribution.
+// startCollectorOf is like startCollector, but runs the distribution in the file binary.
 func (b *bench) startCollectorOf(ctx context.Context, binary, name, config string) (*collector, error) {
 	port, err := freePort()
 	if err != nil {

@@ -35,8 +35,8 @@ type turn struct {
 
 func (t turn) switchRate() float64 { return float64(t.switches) / t.took.Seconds() }
 
-// compared is the median and the range of the ratios of two rivals' figures. Each ratio
-// compares two figures from the same round.
+// compared contains the median and the range of ratios. Each ratio compares the figures of
+// two rivals in the same round.
 type compared struct{ middle, least, most float64 }
 
 func (c compared) String() string {

@@ -51,9 +51,9 @@ func meanOf(values []float64) interval {
 	return i
 }
 
-// student95 returns the 97.5 % quantile of Student's t, for a two-sided interval
-// of 95 %. The quantile is exact for one and two degrees of freedom. Otherwise it
-// is an expansion around the quantile of the normal distribution.
+// student95 returns the 97.5 % quantile of Student's t, for a two-sided interval of 95 %.
+// The quantile is exact for one and two degrees of freedom. Otherwise, it is approximated
+// by an expansion around the quantile of the normal distribution.
 func student95(degrees float64) float64 {
 	switch degrees {
 	case 1:

@@ -52,8 +52,8 @@ func (t *tool) rateText() string {
 	return fmt.Sprint(t.rate)
 }
 
-// sampling measures the cost of each kind of sample in a collector that
-// exports all samples. perf record runs in turns with the collector.
+// sampling measures the cost of each kind of sample in a collector that exports all
+// samples. The measurements alternate between the collector and perf record.
 func (b *bench) sampling(ctx context.Context, load *child, group *scratch.Cgroup) (err error) {
 	perf, noPerf := exec.LookPath("perf")
 	var tools []*tool

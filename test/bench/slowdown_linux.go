@@ -18,8 +18,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest/scratch"
 )
 
-// arm is a state of the host in which work is done. It
-// includes the times that the work took.
+// arm is a state of the host in which the benchmark does work. It also stores the times
+// that the work took.
 type arm struct {
 	name string
 	// begin sets up the state. end removes the state again.
@@ -133,8 +133,8 @@ service:
 	return nil
 }
 
-// slowdownSum adds the results of each arm except the first. The first arm is
-// the baseline without sampling.
+// slowdownSum adds a table row for each arm except the first, and a summary of all results.
+// The first arm is the baseline without sampling.
 func (b *bench) slowdownSum(t table, kind, what, baseline string, arms []*arm) {
 	said := []string{}
 	for _, a := range arms[1:] {

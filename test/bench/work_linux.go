@@ -79,8 +79,8 @@ func clock(id int32) int64 {
 	return ts.Nano()
 }
 
-// upTo calls do amount times, or until stop is set.
-// If amount is 0, only stop ends the calls.
+// upTo calls the function do repeatedly. It returns after the given number of calls, or
+// when stop is set. If the number is 0, it returns only when stop is set.
 func upTo(amount int64, stop *atomic.Bool, do func()) {
 	for i := int64(0); (amount == 0 || i < amount) && !stop.Load(); i++ {
 		do()
@@ -112,9 +112,9 @@ func switchBetween(amount int64, stop *atomic.Bool) error {
 	return exchange(amount, stop, [2]int{there[0], back[1]}, [2]int{back[0], there[1]}, 1)
 }
 
-// exchange runs two threads on one CPU. The first thread reads a message and
-// then writes a message, with the descriptors in answers. The second thread
-// writes a message and then reads a message, with the descriptors in asks.
+// exchange runs two threads on one CPU. The first thread reads and then writes a message
+// through the descriptors in answers. The second thread writes and then reads a message
+// through the descriptors in asks.
 func exchange(amount int64, stop *atomic.Bool, answers, asks [2]int, bytes uintptr) error {
 	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 2)
 	var all unix.CPUSet

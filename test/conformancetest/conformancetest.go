@@ -29,8 +29,7 @@ type Options struct {
 	// larger than the exporter's max_size. The first part may contain only the
 	// dictionary. The default of MaxRequestBytes is then the limit of a gRPC server.
 	Split bool
-	// Now is the time that profiles must be close to. If it
-	// is zero, times are not checked.
+	// Profiles must have times close to Now. If Now is zero, times are not checked.
 	Now time.Time
 	// SampleAttributes lists the keys that samples may have in addition to
 	// thread.name and the keys of hotprofile.

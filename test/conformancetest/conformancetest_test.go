@@ -564,8 +564,7 @@ func TestTypesThatBackendsKnow(t *testing.T) {
 	}
 }
 
-// together returns the other rules that some damages also
-// break, by the name of the damage.
+// together maps the name of a fault to the additional rules that the fault breaks.
 func together() map[string][]conformancetest.Rule {
 	everything := []conformancetest.Rule{conformancetest.Orphan}
 	return map[string][]conformancetest.Rule{

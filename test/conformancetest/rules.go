@@ -5,10 +5,10 @@ package conformancetest
 
 import "strings"
 
-// Each rule is required by a backend, by OTLP or by hotprofile itself. Wire stands for all
-// OTLP receivers of the collectors 0.159 to 0.164. OldWire stands for the receivers of
-// collectors up to 0.160 (HTTP) and 0.162 (gRPC). Ours stands for a promise of hotprofile
-// that no backend requires.
+// Each rule is required by a backend, by OTLP or by hotprofile itself. Wire means all OTLP
+// receivers of the collectors 0.159 to 0.164. OldWire means the receivers of collectors up
+// to 0.160 (HTTP) and 0.162 (gRPC). Ours means that hotprofile promises to follow the rule,
+// although no backend requires the rule.
 const (
 	Pyroscope  = "Pyroscope"
 	Parca      = "Parca"
@@ -20,7 +20,7 @@ const (
 	Ours       = "hotprofile"
 )
 
-// Rule is a rule that profiles must keep.
+// Rule is a rule that profiles must follow.
 type Rule struct {
 	// Name is short and stable, such as zero-entry.
 	Name string
@@ -46,8 +46,8 @@ var (
 	// ReferencedAttributes requires references for all keys and strings of resources and
 	// scopes. The newest exporters write this form.
 	ReferencedAttributes = rule("referenced-attributes", Ours)
-	// OneForm forbids a key or string that is present in both forms. The newest
-	// receivers reject a key in both forms. If a string is present in both forms, the
+	// OneForm forbids a key or string that is present both inline and as a reference. The
+	// newest receivers reject such a key. If a string is present in both forms, the
 	// receivers use only one of them.
 	OneForm = rule("one-form", Wire)
 	// EmptyRequest requires a resource and a dictionary. Pyroscope's ingest_handler.go
@@ -111,7 +111,7 @@ var (
 	// TypeName forbids "-" in the name of a type, because
 	// Pyroscope's validate.go rejects it.
 	TypeName = rule("type-name", Pyroscope)
-	// KnownType requires a type that shapes lists. NotShown returns the
+	// KnownType requires a type that the function shapes lists. NotShown returns the
 	// backends that do not show a type.
 	KnownType = rule("known-type", Elastic, Splunk)
 	// NoSamples forbids empty profiles, because Parca rejects a
@@ -135,9 +135,9 @@ var (
 	// OneValue forbids samples with several values, because Pyroscope
 	// rejects a request with such samples.
 	OneValue = rule("one-value", Pyroscope)
-	// SampleShape is about values and timestamps. Parca requires that a sample has as
-	// many values as timestamps. Elastic creates an event for each timestamp. Splunk
-	// requires the same number of values and timestamps in all samples of a profile.
+	// SampleShape restricts the numbers of values and timestamps. Parca requires that a
+	// sample has as many values as timestamps. Elastic creates an event for each timestamp.
+	// Splunk requires the same number of values and timestamps in all samples of a profile.
 	SampleShape = rule("sample-shape", Parca, Elastic, Splunk)
 	SampleTwice = rule("sample-twice", Ours)
 	// TimestampWindow requires timestamps within the time of the profile. Parca
@@ -176,7 +176,7 @@ var (
 	// integers. Parca drops all attributes of samples and profiles that are not text.
 	TextAttribute = rule("text-attribute", Pyroscope, Parca)
 	// DistinctTimes forbids two profiles of one series that begin at the same nanosecond.
-	// Pyroscope's compaction keeps only one of such profiles.
+	// Pyroscope's compaction keeps only one of these profiles.
 	DistinctTimes = rule("distinct-times", Pyroscope)
 	// AttributeKey forbids empty and repeated keys, because Parca
 	// rejects a request with such keys.

@@ -11,9 +11,9 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// message is a message of OTLP 1.11, which the collectors 0.159 to 0.164 use.
-// fields contains the message's fields by number. The messages are listed here
-// because a decoder skips unknown fields.
+// message is a message of OTLP 1.11, which the collector versions 0.159 to 0.164 use.
+// fields contains the message's fields by number. The messages are listed here because
+// a decoder skips unknown fields.
 type message struct {
 	name   string
 	fields map[protowire.Number]field

@@ -155,7 +155,7 @@ func wireDamages() []wireDamage {
 	}
 }
 
-// referencedDamages returns faults of a request with references. These faults also get
+// referencedDamages returns faults of a request with references. These faults are also
 // lost when the request is decoded.
 func referencedDamages() []wireDamage {
 	one := protowire.AppendVarint(nil, 1)

@@ -16,8 +16,9 @@ import (
 	"time"
 )
 
-// lines is the collector's standard error. It prints known log messages as sentences and
-// other messages with their fields. Lines that are not JSON are not changed.
+// lines is a writer for the collector's standard error. It prints known log messages as
+// sentences and other messages with their fields. Lines that are not JSON are not
+// changed.
 type lines struct {
 	to      io.Writer
 	partial []byte
@@ -126,7 +127,7 @@ func (e entry) opened() string {
 	return fmt.Sprintf("%s %s %s%s (%s, threshold %s)", e.who(), measure, e.text("value"), per, e.text("window"), e.text("threshold"))
 }
 
-// who returns the name of the service. If there is none, it returns the unit.
+// who returns the name of the service. If the entry has no service, who returns the unit.
 func (e entry) who() string {
 	if s := e.text("service"); s != "" {
 		return s

@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// messages returns the log messages in the code of the components. The value of each
-// message is one of its places in the code.
+// messages returns the log messages in the code of the components. The key is the message,
+// and the value is one place in the code where the message occurs.
 func messages(t *testing.T) map[string]string {
 	t.Helper()
 	folders := map[string][]*ast.File{}
@@ -63,8 +63,8 @@ func codeOf(t *testing.T, dir string, positions *token.FileSet) (files []*ast.Fi
 	return files
 }
 
-// constantsOf adds the exported string constants of a package. Each key consists of the
-// name of the package and the name of the constant.
+// constantsOf adds the exported string constants of a package to a map. Each key consists
+// of the name of the package and the name of the constant.
 func constantsOf(files []*ast.File, to map[string]string) {
 	for _, file := range files {
 		for _, decl := range file.Decls {
@@ -109,9 +109,9 @@ func messagesOfFolder(t *testing.T, files []*ast.File, positions *token.FileSet,
 	}
 }
 
-// names contains the names of texts and of loggers' methods in the code of a
-// directory. Things with the same name are treated as one thing. So the search may
-// find too many messages but never too few.
+// names contains the names of texts and of loggers' methods in the code of a directory.
+// Objects with the same name are treated as one object. So the search may find too many
+// messages, but never too few.
 type names struct {
 	values  map[string][]ast.Expr // by the name of a constant, a variable or a parameter
 	loggers map[string]bool       // the variables that hold a method of a logger
@@ -174,8 +174,8 @@ func namesOf(files []*ast.File) names {
 	return found
 }
 
-// texts returns the texts that an expression may have. If something is appended to a
-// text, texts returns the text followed by "…".
+// texts returns the strings that an expression may evaluate to. If the expression appends to
+// a string, texts returns the string followed by "…".
 func (n names) texts(e ast.Expr) []string {
 	if text, ok := literal(e); ok {
 		return []string{text}

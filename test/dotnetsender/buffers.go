@@ -19,7 +19,8 @@ import (
 type buffer struct {
 	format nativeformat.Format
 	bytes  []byte
-	// times holds the offsets of all times in bytes. newest is the latest of these times.
+	// times holds the byte offset of each time in the buffer. newest is the latest of these
+	// times.
 	times  []int
 	newest int64
 	// samples is the number of complete samples in the buffer.
@@ -102,9 +103,9 @@ func readBuffers(paths []string) (all []*buffer, err error) {
 // madeBuffers holds the size of generated buffers.
 type madeBuffers struct{ threads, depth int }
 
-// buffers generates one buffer of each kind. Half of the thread samples are of waiting
-// threads, and half are of running threads. The stacks of the threads share their root
-// frames, like the stacks of a service.
+// buffers generates one buffer of each kind. Half of the thread samples belong to
+// waiting threads, and half belong to running threads. The stacks of the threads share
+// their root frames, like the stacks of a service.
 func (m madeBuffers) buffers() ([]*buffer, error) {
 	if m.threads < 1 || m.depth < 1 {
 		return nil, fmt.Errorf("make buffers of %d threads with %d frames: both have to be at least 1", m.threads, m.depth)

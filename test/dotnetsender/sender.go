@@ -104,7 +104,7 @@ func (r *result) String() string {
 // reached, new durations replace old durations.
 const maxTook = 10_000
 
-// send runs all senders and waits for their end.
+// send runs all senders and waits until they end.
 func send(ctx context.Context, c config) (*result, error) {
 	if err := c.validate(); err != nil {
 		return nil, err

@@ -53,8 +53,8 @@ func newIntake(t *testing.T, listener net.Listener) *intake {
 	return in
 }
 
-// count returns the number of requests. A request that the sender has
-// given up may still arrive later.
+// count returns the number of requests. A request that the sender has given up on may
+// still arrive later.
 func (in *intake) count() int {
 	in.mu.Lock()
 	defer in.mu.Unlock()

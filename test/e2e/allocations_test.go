@@ -231,8 +231,8 @@ func copyFile(t *testing.T, from, to string) {
 	require.NoError(t, os.WriteFile(to, b, 0o755))
 }
 
-// probed finds out whether a process's code has a probe in the function in which the
-// runtime samples. The kernel places a breakpoint in the process's copy of the code.
+// probed checks whether the runtime function that samples allocations has a probe in a
+// process. If it has a probe, the process's copy of the code contains a breakpoint.
 type probed struct {
 	pid     int
 	address uint64

@@ -203,7 +203,8 @@ func (c *collector) wait(limit time.Duration, msg string, ok func(logLine) bool)
 	}
 }
 
-// stop interrupts the collector, as Ctrl-C does, and waits for its end.
+// stop interrupts the collector, as Ctrl-C does, and waits until the collector has
+// ended.
 func (c *collector) stop() {
 	_ = c.cmd.Process.Signal(os.Interrupt)
 	select {

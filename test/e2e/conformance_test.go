@@ -83,7 +83,7 @@ func (x *tap) fault(format string, args ...any) {
 	x.faults = append(x.faults, fmt.Sprintf(format, args...))
 }
 
-// received returns the bodies so far.
+// received returns the request bodies that have arrived so far over a protocol.
 func (x *tap) received(over string) [][]byte {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -132,8 +132,8 @@ func (e encodings) HandleRPC(_ context.Context, s stats.RPCStats) {
 	}
 }
 
-// decoded returns the profiles of a request. The request is decoded in the same way as by
-// a receiver of the newest release.
+// decoded returns the profiles of a request. It decodes the request in the same way as a
+// receiver of the newest release.
 func decoded(t testing.TB, body []byte) pprofile.Profiles {
 	t.Helper()
 	r := pprofileotlp.NewExportRequest()

@@ -24,8 +24,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// gated starts a collector with the given settings of cpu_trigger. The
-// settings are YAML with the indentation of their place.
+// gated starts a collector with the given settings of cpu_trigger. The settings are YAML
+// that is already indented for its position in the configuration.
 func gated(t *testing.T, w *wire, metrics int, trigger string, extensions ...string) *collector {
 	t.Helper()
 	return pipeline{

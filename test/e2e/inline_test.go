@@ -106,9 +106,9 @@ service:
 	require.Empty(t, tries)
 }
 
-// TestOneVariableChoosesTheFormOfAttributes sends profiles through the shipped gateway.
-// The second backend, which is a comment in the configuration, is enabled. The gateway
-// runs once as shipped and once with HOTPROFILE_INLINE_ATTRIBUTES=false.
+// TestOneVariableChoosesTheFormOfAttributes sends profiles through the shipped gateway. The
+// test enables the second backend, which is commented out in the shipped configuration. The
+// gateway runs once as shipped and once with HOTPROFILE_INLINE_ATTRIBUTES=false.
 func TestOneVariableChoosesTheFormOfAttributes(t *testing.T) {
 	t.Parallel()
 	shipped, err := os.ReadFile("../../config/gateway.yaml")

@@ -97,8 +97,8 @@ func TestWaitsOfPythonHaveTheirFunctions(t *testing.T) {
 	require.InDelta(t, 2, float64(times["forty"])/float64(times["twenty"]), 0.3)
 }
 
-// TestSamplesOfPythonLinkToTheSpanOfTheirThread runs a thread that publishes its active
-// span as OTEP 4947 describes, in a library with a TLS descriptor.
+// TestSamplesOfPythonLinkToTheSpanOfTheirThread runs a thread that publishes its active span
+// in the format of OTEP 4947. The thread uses a library with a TLS descriptor.
 func TestSamplesOfPythonLinkToTheSpanOfTheirThread(t *testing.T) {
 	t.Parallel()
 	if runtime.GOARCH != "amd64" {

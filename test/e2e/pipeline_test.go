@@ -23,8 +23,8 @@ type pipeline struct {
 	env        []string      // added to the environment of the tests
 }
 
-// start starts the collector and waits until it is ready. The
-// collector serves its own metrics at the port metrics.
+// start starts the collector and waits until it is ready. metrics is the port on which
+// the collector serves its own metrics.
 func (p pipeline) start(t *testing.T, metrics int) *collector {
 	t.Helper()
 	names := func(blocks []string) string {

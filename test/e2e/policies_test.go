@@ -124,8 +124,8 @@ func TestPoliciesChangeWithoutARestart(t *testing.T) {
 				}, startTimeout, 100*time.Millisecond)
 			}
 
-			// The remaining gate's profiles still pass,
-			// with the trigger ID of the opening.
+			// The gate of the policy that stays closes only at shutdown,
+			// with the trigger ID of its opening.
 			c.stop()
 			for _, l := range c.lines("gate closed") {
 				if l.str("policy") == "stays" {

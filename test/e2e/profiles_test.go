@@ -100,7 +100,8 @@ func attributes(d pprofile.ProfilesDictionary, indices pcommon.Int32Slice) map[s
 	return m
 }
 
-// shares counts the events whose leaf function ends with each name.
+// shares counts the events for each of names. An event counts for a name if the name of
+// its leaf function ends with this name.
 func shares(profiles []profile, names ...string) map[string]int {
 	m := map[string]int{}
 	for _, p := range profiles {

@@ -17,8 +17,8 @@ import (
 )
 
 // TestCollectorsSendWhatIsRecorded sends the golden request of the CPU profile through
-// collectors of 0.159 and of the newest release. It compares the requests that they send
-// with the files in testdata/otlp/recorded. Decoding tests read these files. With
+// the collector versions 0.159 and 0.164. It compares the requests that the collectors
+// send with the files in testdata/otlp/recorded. Decoding tests read these files. With
 // HOTPROFILE_RECORD=1, the test writes the files first.
 func TestCollectorsSendWhatIsRecorded(t *testing.T) {
 	t.Parallel()

@@ -288,9 +288,9 @@ func (r running) judges(p policy) func(logLine) bool {
 	return func(l logLine) bool { return l.str("unit") == r.unit && l.str("policy") == p.name }
 }
 
-// opens checks that each policy opens the gate of a service because the service was
-// changed. The gate must open at the first evaluation that finds the window over the
-// threshold. At most inTime evaluations may pass before this evaluation.
+// opens checks that a change of the service makes each policy open the gate. The gate
+// must open at the first evaluation that finds the window over the threshold. At most
+// inTime evaluations may pass before this evaluation.
 func (r running) opens(t *testing.T, c *collector, turned time.Time, policies ...policy) (openings []logLine) {
 	t.Helper()
 	for _, p := range policies {
@@ -329,10 +329,9 @@ func (r running) opensBy(t *testing.T, c *collector, p policy, turned time.Time)
 	return opened
 }
 
-// knownSince returns the index of a log line. When the collector logged this line, it had
-// received all data of a service about the time before the turn. The line reports the
-// second batch of each signal since the turn, because the second batch contains data that
-// was in flight when the first batch was sent.
+// knownSince returns the index of the log line at which all data of a service from before
+// the turn has arrived. The line reports the second batch of a signal since the turn. The
+// first batch is not enough, because some data was in flight when it was sent.
 func (r running) knownSince(lines []logLine, turned time.Time) (last int) {
 	sends, since := map[string]bool{}, map[string]int{}
 	for i, l := range lines {
@@ -355,8 +354,8 @@ func (r running) knownSince(lines []logLine, turned time.Time) (last int) {
 	return last
 }
 
-// leaves checks that profiles of a service are exported for the given openings. The
-// profiles must have samples from at least least different seconds before the openings.
+// leaves checks that profiles of a service are exported for the given openings. The samples
+// before the openings must cover at least the given number of different seconds.
 func (r running) leaves(t *testing.T, c *collector, w *wire, least int, openings ...logLine) {
 	t.Helper()
 	ids := map[string]bool{} // a profile names only one of the openings that are open
@@ -409,10 +408,10 @@ func (r running) staysShut(t *testing.T, c *collector, policies ...policy) {
 	require.Empty(t, c.lines("requests match no unit"))
 }
 
-// TestSlowAndFailingRequests checks that the gate of a service opens if
-// requests turn slow, fail, or become frequent. Other metrics open the
-// gate, too. Slow requests must be detected from spans alone and from
-// metrics alone. The gate of a fast twin must stay closed.
+// TestSlowAndFailingRequests checks that the gate of a service opens if requests become
+// slow, fail, or become frequent. Other metrics must also open the gate. Slow requests
+// must be detected from spans alone and from metrics alone. The gate of a fast twin
+// must stay closed.
 func TestSlowAndFailingRequests(t *testing.T) {
 	t.Parallel()
 	all := []policy{slow, average, slowRPC, averageRPC, failing, failingRPC, often, oftenRPC, goroutines, metricMean, metricMedian, metricRate}

@@ -48,8 +48,8 @@ func TestOrdinaryUserWithTheDocumentedCapabilities(t *testing.T) {
 	require.Greater(t, n["burnThreeParts"], n["burnOnePart"])
 }
 
-// TestOrdinaryUserOnOwnProcesses gates a process of the collector's own user,
-// without any capability. The log must name the data that is not sampled.
+// TestOrdinaryUserOnOwnProcesses opens the gate of a process of the collector's own user.
+// The collector has no capability, and its log must name the data that is not sampled.
 func TestOrdinaryUserOnOwnProcesses(t *testing.T) {
 	t.Parallel()
 	var user *syscall.SysProcAttr

@@ -69,10 +69,9 @@ func (a *arrivals) at(name string) [][]byte {
 	return slices.Clone(a.bodies[name])
 }
 
-// neighbour is a collector of another release, and it runs none of our
-// components. Requests to the ports sendGRPC and sendHTTP are forwarded
-// to our collector and to sends, over gRPC and over HTTP. Requests to
-// takeGRPC and takeHTTP are forwarded to arrivals.
+// neighbour is a collector of another release. It runs none of our components. It forwards
+// requests to the ports sendGRPC and sendHTTP to our collector and to sends, over gRPC and
+// over HTTP respectively. It forwards requests to takeGRPC and takeHTTP to arrivals.
 type neighbour struct {
 	sendGRPC, sendHTTP, takeGRPC, takeHTTP int
 	sends                                  *tap
@@ -111,18 +110,18 @@ func startOn(t *testing.T, binary, name, config string) *collector {
 	return c
 }
 
-// TestCollectorsBeforeAndAfterReferencesUnderstandOurs sends profiles of our
-// receiver through our collector. The profiles come from collectors of 0.159 and of
-// the newest release. They are sent on to collectors of both releases, over gRPC and
-// over HTTP. Collectors of 0.159 write attributes inline. The newest release writes
-// attributes as references into the dictionary. The test also sends both forms
-// directly to our collector, in protobuf and in JSON, and mixed in one request.
+// TestCollectorsBeforeAndAfterReferencesUnderstandOurs sends profiles of our receiver
+// through our collector. The profiles come from collectors of version 0.159 and of the
+// newest release. Our collector sends the profiles to collectors of both versions, over
+// gRPC and over HTTP. Collectors of version 0.159 write attributes inline. The newest
+// release writes attributes as references into the dictionary. The test also sends both
+// forms directly to our collector, in protobuf and in JSON, and mixed in one request.
 // Every profile must arrive complete.
 //
-// The newest release is our distribution. Its libraries, which encode and decode
-// requests, are of 0.164. Its otlp receiver and exporters are of 0.162, because their
-// later versions need a package that the module proxy does not serve. So the test also
-// checks that the requests of the newest release contain references.
+// The newest release is our distribution. The libraries that encode and decode its
+// requests have version 0.164. Its otlp receiver and exporters have version 0.162,
+// because later versions need a package that the module proxy does not serve. So the
+// test also checks that the requests of the newest release contain references.
 func TestCollectorsBeforeAndAfterReferencesUnderstandOurs(t *testing.T) {
 	t.Parallel()
 	old := os.Getenv("HOTPROFILE_PEER")

@@ -73,9 +73,9 @@ func TestWindowsPackagesUnderWine(t *testing.T) {
 	require.Equal(t, len(packages), strings.Count(string(text), "\nok  "))
 }
 
-// TestWindowsDistributionUnderWine runs two hot programs, which are a service with
-// net/http/pprof and a sender of recorded .NET buffers. The gates of both programs must
-// open. The profile files of both programs must contain the reason.
+// TestWindowsDistributionUnderWine runs two hot programs. One is a service with
+// net/http/pprof, and the other sends recorded .NET buffers. The gates of both programs
+// must open. The profile files of both programs must contain the reason.
 func TestWindowsDistributionUnderWine(t *testing.T) {
 	newWine(t)
 	dir := t.TempDir()

@@ -17,8 +17,8 @@ const (
 	Doubt = 1e-3
 )
 
-// Z returns the number of standard errors that each of n comparisons may be off in either
-// direction. The probability that any comparison is off by more is at most Doubt.
+// Z returns the number of standard errors by which each of n comparisons may be off in
+// either direction. The probability that any comparison is off by more is at most Doubt.
 // Bonferroni's bound is used because the comparisons depend on each other.
 func Z(n int) float64 {
 	return math.Sqrt2 * math.Erfcinv(Doubt/float64(max(n, 1)))
@@ -33,9 +33,9 @@ func Error(p float64, n int, z float64) float64 {
 	return z * math.Sqrt(p*(1-p)/float64(max(n, 1)))
 }
 
-// Chance returns the maximum difference by chance between two shares of the same
-// function, at z standard errors. ours is a count in n samples, and theirs is a count
-// in m samples. The result is the error of the difference of two proportions,
+// Chance returns the maximum difference between two shares of the same function that
+// chance can explain, at z standard errors. ours is a count in n samples, and theirs is
+// a count in m samples. The result is the error of the difference of two proportions,
 // computed from the pooled proportion.
 func Chance(ours, n, theirs, m int, z float64) float64 {
 	p := float64(ours+theirs) / float64(max(n+m, 1))

@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	// large is the minimum share of a function for a comparison.
+	// large is the minimum share of a function that is compared.
 	large = 0.05
 	// threads is larger than the number of threads of each program.
 	threads = 16
@@ -128,10 +128,10 @@ func goAgrees(t *testing.T, program string) (faults []string) {
 	return faults
 }
 
-// asRuntime removes the functions that runtime/pprof never shows or shows for another
-// reason than our sampler. runtime/pprof does not show the root functions of goroutines.
-// If SIGPROF arrives while another signal preempts a goroutine, the sample shows the
-// preemption as a call by the running function.
+// asRuntime removes the functions that runtime/pprof and our sampler show in different
+// cases. runtime/pprof does not show the root functions of goroutines. If SIGPROF arrives
+// while another signal preempts a goroutine, the sample shows the preemption as a call by
+// the running function.
 func asRuntime(p fidelity.Profile) fidelity.Profile {
 	return p.Renamed(func(name string) string {
 		switch name {
@@ -142,8 +142,8 @@ func asRuntime(p fidelity.Profile) fidelity.Profile {
 	})
 }
 
-// ways lists our ways of unwinding stacks, with perf's options and the C
-// compiler's flags for each of them.
+// ways lists our ways of unwinding stacks. Each way has options for perf and flags for the C
+// compiler.
 var ways = []struct {
 	name   string
 	unwind cpuprofilerreceiver.Unwind

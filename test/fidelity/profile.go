@@ -96,7 +96,7 @@ func (p Profile) Physical() (out Profile) {
 	return out
 }
 
-// Count counts the samples of each name.
+// A Count function returns the number of samples for each name.
 type Count func(Profile) map[string]int
 
 // Self counts the samples in which a function was running.

@@ -106,7 +106,7 @@ func (m *Mount) Go() {
 	}
 }
 
-// Asked returns the number of requests that wait for an answer.
+// Asked returns the number of requests that are waiting for an answer.
 func (m *Mount) Asked() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -17,14 +17,14 @@ import (
 type CPU struct {
 	Number int
 	file   string
-	// guard is a process that brings the CPU back online when its input is closed. The
-	// input is also closed if this process ends for any reason.
+	// guard is a process that brings the CPU back online when its input is closed. The input
+	// is also closed if the test process ends for any reason.
 	guard *exec.Cmd
 	hold  io.Closer
 	back  *time.Timer
 }
 
-// mostOffline is the time after which the CPU is back online even if the test hangs.
+// mostOffline is the maximum time for which the CPU is offline, even if the test hangs.
 const mostOffline = 20 * time.Second
 
 // HotplugCPU returns a CPU that can be taken offline. This disturbs everything on the

@@ -90,8 +90,8 @@ func (n *Network) enter(call func() error, done chan<- error) {
 	}
 	err := n.inside(call)
 	if !errors.Is(err, errNoWayBack) {
-		// A thread that ends kills the programs that it has started with Pdeathsig. So
-		// the thread is kept if it could return to its namespace.
+		// When a thread ends, the kernel kills the programs that the thread has started with
+		// Pdeathsig. So the thread is kept if it could return to its namespace.
 		runtime.UnlockOSThread()
 	}
 	done <- err

@@ -13,7 +13,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// These are the ids of groups. The host of NewHost contains ContainerA and Service.
+// These are the ids of groups. The host that NewHost returns contains ContainerA and
+// Service.
 const (
 	ContainerA = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 	ContainerB = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
@@ -53,7 +54,7 @@ func (h *Host) Cgroup(path string) (cgroup.Group, bool) {
 	return u, ok
 }
 
-// RealContainer returns the container in True at the given path.
+// RealContainer returns the group that True contains for the given path.
 func (h *Host) RealContainer(_ cgroup.Group, path string) (cgroup.Group, bool) {
 	u, ok := h.True[path]
 	return u, ok

@@ -43,8 +43,8 @@ func main() {
 	coolDuty := flag.Float64("cool-duty", 0, "after being busy, the part of the time that is spent in the third function until stopped; 0: idle")
 	once := flag.Bool("exit", false, "exit after being busy instead of idling until stopped")
 	flag.Parse()
-	// If there are more threads than CPUs, the threads must
-	// wait for each other in the kernel.
+	// GOMAXPROCS is at least the number of threads. If there are more threads than CPUs, the
+	// threads therefore wait in the kernel and not in Go's scheduler.
 	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), *threads) + *waiting)
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -150,7 +150,8 @@ func sleepInThread(d time.Duration) {
 	_, _, _ = syscall.Syscall(syscall.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&t)), 0, 0)
 }
 
-// sendToItself sends datagrams of 1000 bytes over UDP until ctx is done.
+// sendToItself sends datagrams of 1000 bytes over UDP until ctx is done. It also makes TCP
+// connections to a port without a listener.
 func sendToItself(ctx context.Context) error {
 	to, err := net.ListenPacket("udp4", "127.0.0.1:0")
 	if err != nil {
@@ -207,8 +208,8 @@ const (
 	askEvery                 = 100 * time.Millisecond
 )
 
-// exchange answers questions at the address at, or asks the two addresses in others. It
-// returns when ctx is done.
+// exchange listens on the address in at and answers questions. If at is empty, exchange
+// asks the two addresses in others. It returns when ctx is done.
 func exchange(ctx context.Context, at, others string) error {
 	if at != "" {
 		l, err := net.Listen("tcp", at)
@@ -328,7 +329,7 @@ const unit = 50_000
 
 var sink atomic.Uint64
 
-// spin does three parts of its work in one function and one part in another.
+// spin does three quarters of its work in one function and one quarter in another.
 //
 //go:noinline
 func spin() {

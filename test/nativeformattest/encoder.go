@@ -119,8 +119,8 @@ type Statistics struct {
 	NameCacheMisses int32
 }
 
-// Statistics writes the statistics of a batch of thread samples. It does nothing for
-// other batches, which have no statistics.
+// Statistics writes the statistics of a batch of thread samples. It has no effect if
+// the buffer is full, or for other batches, which have no statistics.
 func (e *Encoder) Statistics(s Statistics) {
 	if e.format.Kind != nativeformat.ThreadSamples || e.Full() {
 		return
@@ -152,7 +152,7 @@ func (e *Encoder) threadSample(r *Record) {
 // profiler builds each sample or batch in a separate buffer and then appends it.
 func (e *Encoder) full(begin int) bool { return len(e.buf)-begin >= nativeformat.MaxBuffer }
 
-// keep removes the bytes from begin on if they do not fit into the buffer.
+// keep discards the bytes from begin on if the buffer has MaxBuffer bytes or more.
 func (e *Encoder) keep(begin int) {
 	if len(e.buf) >= nativeformat.MaxBuffer {
 		e.buf = e.buf[:begin]

@@ -21,8 +21,8 @@ import (
 // maxRequest is the maximum size of a request. All configurations here send less.
 const maxRequest = 64 << 20
 
-// Server receives profiles at a port of the loopback interface. It can be stopped and
-// started again at the same port.
+// Server receives profiles on a port of the loopback interface. It can be stopped and started
+// again on the same port.
 type Server struct {
 	// Port is the current or last port of the server.
 	Port int

@@ -47,8 +47,8 @@ func Main(m *testing.M, modes map[string]func() int) {
 // Env returns the environment that makes the test binary run as the given program.
 func Env(mode string) []string { return append(os.Environ(), modeVariable+"="+mode) }
 
-// Program is a process of the test binary that executes orders. Each order is a
-// line, and each answer is a line.
+// Program is a process of the test binary that executes commands. Each command is one
+// line, and each answer is one line.
 type Program struct {
 	t      testing.TB
 	cmd    *exec.Cmd
@@ -142,7 +142,7 @@ func Spin() {
 	}
 }
 
-// Answer calls answer with each order from standard input and prints the result. It
+// Answer calls answer with each command from standard input and prints the result. It
 // returns at the end of the input.
 func Answer(answer func(order string) string) {
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {

@@ -158,7 +158,7 @@ func (b *backend) become(m mood) error {
 	return nil
 }
 
-// restart makes the backend go away and come back.
+// restart stops the backend and starts it again.
 func (b *backend) restart() error {
 	if err := b.become(gone); err != nil {
 		return err

@@ -245,7 +245,8 @@ func (c *collector) weigh(ctx context.Context) (w weight, err error) {
 	return w, err
 }
 
-// ports matches the ports in messages of gRPC. The ports are different in every run.
+// ports matches the local addresses in gRPC messages. Their ports are different in
+// every run.
 var ports = regexp.MustCompile(`127\.0\.0\.1:\d+`)
 
 // complaints counts the warnings and errors in the log, by message.

@@ -13,7 +13,7 @@ type settings struct {
 	Direct bool   // no queue, and no allocations
 	Loads  string // a glob of the loads' cgroups
 	Dir    string // the collector's own directory
-	// PprofSocket is the socket of a load's net/http/pprof.
+	// PprofSocket is the path of the socket on which a load serves net/http/pprof.
 	PprofSocket string
 	Backend     int // a port, as are the next five fields
 	Metrics     int

@@ -131,8 +131,9 @@ func (e *entry) check() (faults []string) {
 // ledger contains the entries of all runs and the backend's counts.
 type ledger struct {
 	entries []entry
-	// out and rejected are the events of the backend at the end. out counts each
-	// profile once. rejected counts the profiles that were refused for good.
+	// out and rejected are the numbers of events at the backend at the end of the run. out
+	// counts the events of each profile once. rejected counts the events of profiles that were
+	// refused for good.
 	out, rejected int64
 }
 

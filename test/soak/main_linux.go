@@ -34,7 +34,7 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest/scratch"
 )
 
-// These are the bounds of the collector at any time.
+// The collector must stay within these bounds at any time.
 const (
 	memoryLimit    = 256 << 20
 	maxGoroutines  = 500

@@ -42,9 +42,9 @@ func (s *soak) stall() (answer func() error, err error) {
 	return scratch.Stall(profilesDir(s.dir))
 }
 
-// sendNames sends profiles to a collector until ctx ends. The profiles are
-// evenly spread over the duration in. It returns the number of profiles that
-// the collector accepted, because the collector may refuse some.
+// sendNames sends profiles to a collector until ctx ends. The parameter in is the time over
+// which the profiles are evenly spread. sendNames returns the number of profiles that the
+// collector accepted, because the collector may refuse some.
 func sendNames(ctx context.Context, port int, in time.Duration) (taken int, err error) {
 	conn, err := grpc.NewClient(fmt.Sprintf("127.0.0.1:%d", port), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {

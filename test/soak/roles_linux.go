@@ -69,7 +69,7 @@ func descend(way uint64, left int) uint64 {
 		burn(time.Millisecond)
 		return way
 	}
-	// The way is rotated, so a path of 64 turns uses each of its bits twice.
+	// way is rotated, so a path of 64 turns uses each bit of way twice.
 	next := way>>2 | way<<62
 	switch way & 3 {
 	case 0:
@@ -102,7 +102,7 @@ func allocate() {
 	}
 }
 
-// waitOften works and waits in turns on many threads.
+// waitOften alternates between working and waiting on many threads.
 func waitOften() {
 	var all sync.WaitGroup
 	for range 16 {
@@ -143,7 +143,7 @@ func servePprof(socket string) {
 	os.Exit(1)
 }
 
-// pulse is hot and idle in turns.
+// pulse alternates between using the CPU and sleeping.
 func pulse() {
 	for {
 		burn(5 * time.Second)

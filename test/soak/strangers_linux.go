@@ -57,9 +57,9 @@ type allowance struct {
 
 // allowances lists the attacks, which run one after the other. The first attack has the
 // smallest memory limit under which a collector works. The second attack has the memory
-// limit of the configurations in deploy, and is short, because it only measures memory. A
-// short attack does not check the CPU time: reading files is expensive at the beginning,
-// when the file budget has saved time.
+// limit of the configurations in deploy. It is short, because it only measures memory.
+// The CPU time is not checked in a short attack, because the file budget has saved time
+// before, so reading files is expensive at the beginning.
 var allowances = []allowance{{256 << 20, "205MiB", time.Minute}, {512 << 20, "410MiB", 30 * time.Second}}
 
 // quietTime is the time before an attack in which
@@ -133,9 +133,9 @@ type attack struct {
 	most            int64 // resident memory, in bytes
 	quiet, attacked taken // CPU time of the collector
 	profiles        int   // profiles that were sent to the pprof exporter and accepted
-	// named, unnamed and truncated count the samples of the hot program
-	// during the attack. sampled is the CPU time of these samples, by their
-	// period. used is the CPU time that the kernel counted.
+	// named, unnamed and truncated count the samples of the hot program during the attack.
+	// sampled is the CPU time of these samples, computed from their period. used is the CPU
+	// time that the kernel counted.
 	named, unnamed, truncated int64
 	sampled                   map[int64]time.Duration
 	cut                       map[string]int // by the last function of the truncated stack
@@ -145,7 +145,7 @@ type attack struct {
 	firstUnnamedReasons       []string
 }
 
-// strangers runs one attack for each allowance.
+// strangers runs the attacks in allowances, one after the other.
 func (s *soak) strangers(ctx context.Context) error {
 	for _, of := range allowances {
 		progress("strangers attack for %v, GOMEMLIMIT=%s", of.lasts, of.heap)
@@ -311,8 +311,8 @@ func removePerfMaps() error {
 	return err
 }
 
-// taken is the CPU time of the collector in a period of time, as a share of a core. by
-// is the part of this CPU time that cpu_profiler measures, by kind of work.
+// taken contains the CPU time of the collector in a period, as a share of a core. by
+// contains the part of this time that cpu_profiler measures, by kind of work.
 type taken struct {
 	total float64
 	by    map[string]float64
@@ -476,7 +476,7 @@ func nameless(d pprofile.ProfilesDictionary, s pprofile.Sample) string {
 	return ""
 }
 
-// attackFaults returns the bounds that did not hold, over all attacks.
+// attackFaults returns the violated bounds of all attacks.
 func (s *soak) attackFaults() (all []string) {
 	for _, a := range s.attacks {
 		all = append(all, a.faults()...)

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// weighed contains the weight of the collector at the start of a run, when the run was
-// warm, and at the end. most contains the maximum of each figure.
+// weighed contains weights of a collector at the start of a run, when the run is warm, and
+// at the end. most contains the maximum of each figure.
 type weighed struct {
 	name                    string
 	start, warm, most, last weight
@@ -21,7 +21,7 @@ type weighed struct {
 // warmAfter is the share of a run after which the run counts as warm.
 const warmAfter = 0.25
 
-// watch weighs a collector at regular intervals.
+// watch measures a collector at regular intervals.
 type watch struct {
 	weighed
 	cancel context.CancelFunc
@@ -36,7 +36,7 @@ var gauges = []string{
 	"otelcol_cpu_trigger_units", "otelcol_cpu_trigger_gates_open", "otelcol_exporter_queue_size",
 }
 
-// watch weighs the collector from now on until stop is called.
+// watch measures the collector every 500 ms until stop is called.
 func (s *soak) watch(ctx context.Context, c *collector, a scheduled) *watch {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &watch{weighed: weighed{name: a.title()}, cancel: cancel, done: make(chan struct{})}

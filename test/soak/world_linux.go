@@ -169,7 +169,7 @@ func (w *world) comeAndGo(ctx context.Context) {
 	}
 }
 
-// thawed waits until the loads are not frozen.
+// thawed waits until the loads are no longer frozen.
 func (w *world) thawed(ctx context.Context) error {
 	w.mu.Lock()
 	frozen := w.frozen

@@ -33,7 +33,7 @@ func LoadSchedules(dir string) ([]*Schedule, error) {
 	return all, nil
 }
 
-// FormatLabels returns a line with the labels of each schedule.
+// FormatLabels returns one line per schedule, with the name and the labels of the schedule.
 func FormatLabels(all []*Schedule) string {
 	var b strings.Builder
 	for _, s := range all {

@@ -5,12 +5,12 @@ package traces
 
 import "fmt"
 
-// This file implements how three other projects decide, in our own words and code. The
+// This file reimplements the decisions of three other projects in our own words and code. The
 // descriptions come from the documentation of the projects. Where the documentation is
-// silent, they come from the observed behaviour of the code, for example for the defaults
-// of a library. Each project gets the same readings once per second. CPU usage is a share
-// of the limit, even if the project measures shares of one core or of the machine. So
-// only the decisions are compared.
+// silent, they come from the observed behaviour of the code, for example for the defaults of
+// a library. Each project gets the same readings once per second. CPU usage is a share of the
+// limit, even if the project measures shares of one core or of the machine. So only the
+// decisions are compared.
 
 // records is the CPU trigger of Azure Monitor's Application Insights Profiler
 // (docs/CpuUsageMonitoring.md and the configuration guide of
@@ -62,13 +62,13 @@ func recordsSets() (sets []records) {
 	return sets
 }
 
-// lifetime is the policy of Apache SkyWalking's continuous profiling with the Rover agent
-// (docs/en/setup/backend/backend-continuous-profiling.md of apache/skywalking and
+// lifetime is the policy of Apache SkyWalking's continuous profiling with the Rover
+// agent (docs/en/setup/backend/backend-continuous-profiling.md of apache/skywalking and
 // docs/en/setup/configuration/profiling.md of apache/skywalking-rover). It reads the
-// process's average CPU usage since the start of the process. It counts the seconds in
-// the last period in which this average was at the threshold. It reads every second and
-// checks every 5 seconds. The project has no defaults for threshold, period and count, so
-// typical values are used here.
+// process's average CPU usage since the start of the process. It counts the seconds of
+// the last period in which this average was at or above the threshold. It reads every
+// second and checks every 5 seconds. The project has no defaults for threshold, period
+// and count, so typical values are used here.
 type lifetime struct {
 	threshold     float64
 	period, count int

@@ -29,8 +29,8 @@ type Schedule struct {
 	// Recorded is true if the load really runs. Otherwise, the trace is synthesized.
 	Recorded bool
 	Seconds  int
-	// CPUs is the number of CPUs of the machine. A recording fails on a machine where
-	// another number of CPUs would be the limit.
+	// CPUs is the number of CPUs of the machine. If the load has no CPU limit, it can be
+	// recorded only on a machine with this number of CPUs.
 	CPUs int
 	// Threads is the number of threads that share the demand equally.
 	Threads int
@@ -53,7 +53,7 @@ type Schedule struct {
 	Missing    []Span // times without readings
 }
 
-// Limit is a quota that applies from a moment on. Zero cores mean no quota.
+// Limit is a quota that applies from the time From on. If Cores is 0, there is no quota.
 type Limit struct{ From, Cores float64 }
 
 // Span is the time [From, To).

@@ -22,7 +22,8 @@ type score struct {
 	falseAlarms      int
 	cool             int // number of traces with cool time
 	alarmed          int // number of these traces with a false alarm
-	// right, wrong and neither count the traces with an episode by their first opening.
+	// right, wrong and neither count the traces with an episode. Each trace counts by its
+	// first opening. neither also counts traces without an opening.
 	right, wrong, neither int
 	losses                []loss
 }

@@ -35,7 +35,8 @@ func (f *File) Read(buf []byte) (n int, replaced bool, err error) {
 	return f.fits(n, buf, replaced)
 }
 
-// ReadHead is Read for callers that need only the start of a file.
+// ReadHead reads the start of the file into buf. Unlike Read, it returns no error if
+// the file is larger than buf.
 func (f *File) ReadHead(buf []byte) (n int, err error) {
 	n, _, err = f.Read(buf)
 	if errors.Is(err, ErrTooLarge) {

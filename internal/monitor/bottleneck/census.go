@@ -113,7 +113,7 @@ func (c *census) assignAll() {
 	}
 }
 
-// assign sets the tallies that a process counts for.
+// assign sets the tallies to which a process contributes.
 func (c *census) assign(p *process, known bool) {
 	var tallies []*tally
 	if p.unit != "" {
@@ -127,8 +127,8 @@ func (c *census) assign(p *process, known bool) {
 	c.sim.assign(p, tallies, known)
 }
 
-// isStart reports whether the process that now has a pid started at start. If start is 0,
-// or if the process has already ended, isStart also returns true.
+// isStart reports whether the process with a pid has the given start time. It also returns
+// true if start is 0 or if the process has ended.
 func (c *census) isStart(pid int, start uint64) bool {
 	if start == 0 {
 		return true
@@ -137,7 +137,8 @@ func (c *census) isStart(pid int, start uint64) bool {
 	return err != nil || now == start
 }
 
-// seen returns the process with a pid. tid is the id of one of the process's threads.
+// seen returns the process with the given pid, and adds the process if it is new. tid is
+// the id of one of the process's threads.
 func (c *census) seen(pid, tid int) *process {
 	if p := c.byPID[pid]; p != nil {
 		return p
@@ -202,8 +203,8 @@ func (c *census) executed(pid int) {
 }
 
 // exited records that a process, or only its first thread, is ending. The process still
-// runs for a moment, but can no longer be looked up. It is therefore kept until the next
-// check but one. If other threads still run, the process is added again.
+// runs for a moment, but can no longer be looked up. It is therefore kept until the
+// second check from now. If other threads still run, the process is added again.
 func (c *census) exited(pid int) {
 	if p := c.byPID[pid]; p != nil {
 		c.ended[0] = append(c.ended[0], p)

@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bottleneck measures cpu_bottleneck. This is the time in which at least one
+// Package bottleneck measures cpu_bottleneck. The value is the time in which at least one
 // thread of a unit is on a CPU.
 //
 // A [Follower] reads the context switches of all CPUs for all units. Its census finds the
@@ -30,12 +30,13 @@ const (
 	// maxFollowed is the maximum number of units that are followed at once.
 	maxFollowed = 256
 
-	// readEvery is the maximum time between two rounds of reading. lag is the maximum age
-	// of values. A round takes some time, and leaves some records for the next round.
+	// readEvery is the maximum time between two rounds of reading. lag is the maximum age of
+	// values. lag is longer, because a round takes some time and leaves some records for the
+	// next round.
 	readEvery = 50 * time.Millisecond
 	lag       = 100 * time.Millisecond
-	// In each round, at most queuedPerRound queued processes are looked up. In addition,
-	// inTurn processes are looked up per turnEvery. One lookup costs about 10 µs.
+	// Each round looks up at most queuedPerRound processes from the queue. Every turnEvery,
+	// inTurn further processes are looked up. One lookup costs about 10 µs.
 	queuedPerRound, inTurn = 64, 10
 	turnEvery              = 100 * time.Millisecond
 
@@ -63,10 +64,10 @@ type Options struct {
 	// Least is the lowest threshold in use, in %.
 	Least float64
 	// MaxSwitches is the maximum number of switches per second. If there are more
-	// switches, following stops. 0 stands for 200,000.
+	// switches, following stops. 0 means 200,000.
 	MaxSwitches int
-	// ForeignPIDs reports that the procfs shows the pids of another namespace. In this
-	// case, following is impossible.
+	// ForeignPIDs reports whether procfs shows the pids of another pid namespace. If it
+	// does, units cannot be followed.
 	ForeignPIDs bool
 }
 
@@ -95,7 +96,7 @@ type Follower struct {
 	wake chan struct{} // there is a unit to follow
 	done chan struct{}
 
-	// changes is incremented when followed changes. The goroutine polls changes.
+	// changes is incremented when followed changes. The follower's goroutine polls changes.
 	changes atomic.Uint64
 
 	mu       sync.Mutex // never held for long
@@ -295,8 +296,8 @@ func (f *Follower) attach() (lasted bool, err error) {
 		f.census.clear()
 	}()
 	if f.stopped() || !f.wanted() {
-		// The follower was stopped, or its last unit was removed, while the stream was
-		// being opened. This did not end a wait, so it is checked here.
+		// The follower was stopped, or its last unit was removed, while the stream was being
+		// opened. No wait on the stream was in progress then, so the change is checked here.
 		return false, nil
 	}
 	f.sim.reset(len(stream.CPUs()), f.sim.now)

@@ -25,8 +25,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const second = int64(time.Second)
 
-// round is the input of one round of a fake stream. The records up to the
-// time through are complete.
+// round is the input of one round of a fake stream. through is the time up to which the
+// records are complete.
 type round struct {
 	records []switches.Record
 	through int64
@@ -215,7 +215,8 @@ func TestSwitchesAreFollowedOnlyForUnitsThatCanReachTheThreshold(t *testing.T) {
 	require.Equal(t, []float64{1.25, 1.5}, []float64{busy, known})
 	require.Equal(t, []int64{250_000_000, 1_250_000_000, 0}, n.at)
 
-	// Below the threshold, the unit is followed for followFor, but not for longer.
+	// Below the threshold, the unit is followed for followFor. The follower then closes the
+	// stream.
 	for i := int64(0); n.f != nil; i++ {
 		require.LessOrEqual(t, i, int64(followFor/time.Second))
 		require.False(t, f.closed.Load())
@@ -331,8 +332,8 @@ func TestTooManySwitchesMakeItUnavailableForAWhile(t *testing.T) {
 		r.retry <- time.Time{}
 		wait = min(2*wait, retryMost)
 	}
-	// If the rate stays within the limit for longer than the first wait, the next
-	// wait is the first wait again.
+	// If the rate stays within the limit for longer than the first wait, the next wait is as
+	// short as the first wait.
 	f := r.opened()
 	var records []switches.Record
 	for i := range int64(1000) {

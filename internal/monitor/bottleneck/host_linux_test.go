@@ -220,7 +220,8 @@ func (l *load) begin(order string) {
 	require.NoError(l.t, err)
 }
 
-// await waits until the load has ended. It returns the number of passes of a ping-pong.
+// await waits until the load has ended. For a ping-pong load, it returns the number of
+// passes.
 func (l *load) await() (passes int) {
 	l.t.Helper()
 	answer, err := l.stdout.ReadString('\n')
@@ -309,8 +310,8 @@ type seenLoad struct {
 	faults           []string
 }
 
-// watchLoad runs a load of a unit that is followed. If Σ k·t(k) differs from the CPU time
-// by more than the kernel's error, the result contains a fault.
+// watchLoad runs a load in a unit that is followed. If Σ k·t(k) differs too much from the CPU
+// time that the kernel counted, the result contains a fault.
 func watchLoad(t testing.TB, b *Follower, n *Reader, l *load, order string, used func() int64) seenLoad {
 	t.Helper()
 	n.Read(time.Now(), 1)
@@ -353,11 +354,13 @@ func watchLoad(t testing.TB, b *Follower, n *Reader, l *load, order string, used
 	return s
 }
 
-// attempts is the maximum number of times that a load is measured until the result has no
-// faults. Wrong sums are wrong each time, but a busy host is not too busy each time.
+// attempts is the maximum number of measurements of a load until a result has no
+// faults. A busy host causes faults only in some measurements, but a wrong follower
+// causes faults in all of them.
 const attempts = 3
 
-// addsUp measures a load until a measurement has no faults.
+// addsUp measures a load repeatedly, until a measurement has no faults. After the last
+// attempt, faults fail the test.
 func addsUp(t testing.TB, b *Follower, n *Reader, l *load, order string, used func() int64) (s seenLoad) {
 	t.Helper()
 	for range attempts {

@@ -17,23 +17,25 @@ type Gap string
 func (g Gap) Error() string { return string(g) }
 
 const (
-	// errNotFollowed means that the unit uses too little CPU time to exceed a threshold.
-	// However, it uses too much CPU time to derive the reading from its usage.
+	// errNotFollowed means that the unit is not followed, because its CPU usage is below
+	// every threshold. Its CPU usage is still above negligible, so the reading cannot be
+	// derived from the usage.
 	errNotFollowed Gap = "its CPU usage is below every threshold of cpu_bottleneck, so its switches are not followed"
 	// errFollowing means that following the unit has only just begun.
 	errFollowing Gap = "its switches have only begun to be followed"
-	// errUnseen means that less than half of the time since the last reading is known.
+	// errUnseen means that the running processes are unknown for more than half of the time
+	// since the last reading.
 	errUnseen Gap = "for more than half of the time it is not known what ran: switch records were lost, or processes that ended could not be told apart any more"
 	// errDisagrees means that the measured CPU time does not match the unit's CPU time.
 	errDisagrees Gap = "the CPU time of what was seen to run is not the unit's: its processes are not all told apart from others by their cgroup"
 )
 
 const (
-	// followFor is the time for which a unit stays followed after its usage was last
-	// high enough to exceed a threshold. Because of this time, the history of a unit
-	// with varying usage has no gaps.
+	// followFor is the time for which a unit stays followed after its usage was last high
+	// enough to exceed a threshold. It prevents gaps in the history of a unit with varying
+	// usage.
 	followFor = time.Minute
-	// negligible is the maximum CPU usage, in cores, that is used directly as the time
+	// negligible is a CPU usage in cores. A usage up to negligible is used directly as the time
 	// with at least one thread on a CPU. The error is less than one percentage point.
 	negligible = 0.01
 )
@@ -54,10 +56,11 @@ type Reader struct {
 	busy, known time.Duration
 }
 
-// Read returns two times in seconds since the first reading. busy is the time in which at
-// least one thread of the unit was on a CPU. elapsed is the time for which this is known.
-// The values are up to 100 ms old. cores is the unit's CPU usage since the last reading.
-// The error is a [cgroup.Unavailable] or a [Gap]. Read does not wait for the follower.
+// Read returns two sums of seconds since the first reading. busy is the time in which at
+// least one thread of the unit was on a CPU. elapsed is the time for which it is known
+// whether such a thread ran. The values are up to 100 ms old. cores is the unit's CPU
+// usage since the last reading. The error is a [cgroup.Unavailable] or a [Gap]. Read
+// does not wait for the follower.
 func (r *Reader) Read(now time.Time, cores float64) (busy, elapsed float64, err error) {
 	span := now.Sub(r.last)
 	if !r.begun || span < 0 {
@@ -113,8 +116,8 @@ func (r *Reader) advance(span time.Duration, cores float64) error {
 	case added < span/2 && span-added > lag:
 		return errUnseen
 	}
-	// The scheduler tick, the lag and changes of the usage distort the
-	// comparison, but by less than half.
+	// The scheduler tick, the lag and changes of the usage cause differences, but of less
+	// than half of the used CPU time.
 	used := time.Duration(cores * float64(added))
 	if off := (time.Duration(cpu-cpuBefore) - used).Abs(); off > lag && off > used/2 {
 		return errDisagrees

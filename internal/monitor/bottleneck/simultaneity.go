@@ -20,14 +20,15 @@ import "slices"
 type simultaneity struct {
 	cpus []*process // process on each CPU; nil if unknown
 	now  int64      // all time before now is counted
-	// known is the time in which no CPU was unknown. Tallies measure time by known, so
-	// a gap does not distort them.
+	// known is the total time during which the process on every CPU was known. Tallies use
+	// known as their clock, so a gap does not distort them.
 	known   int64
 	unknown int // number of CPUs with an unknown process or unknown tallies
 
-	// late is the number of events that came after a later event. surprises is the number
-	// of processes that left a CPU on which they were not known to run. Both numbers stay
-	// 0 unless records are out of order, or are missing without a record of the loss.
+	// late is the number of events that arrived after an event with a later time.
+	// surprises is the number of processes that left a CPU on which they were not known
+	// to run. Both numbers stay 0 unless records are out of order, or are missing
+	// without a record of the loss.
 	late, surprises uint64
 }
 
@@ -63,7 +64,7 @@ func (s *simultaneity) reset(cpus int, now int64) {
 	s.unknown = cpus
 }
 
-// advance records that no other event occurred before t.
+// advance counts the time up to t, in which there are no further events.
 func (s *simultaneity) advance(t int64) {
 	if t <= s.now {
 		return
@@ -84,9 +85,9 @@ func (s *simultaneity) at(t int64) {
 	s.advance(t)
 }
 
-// runs records that a process is on a CPU from t on. before is the pid of the process
-// that left the CPU. If another process was known to be on the CPU, records are missing.
-// before is 0 for the idle task, and negative if the pid is unknown.
+// runs records that a process is on a CPU from t on. before is the pid of the process that
+// left the CPU. It is 0 for the idle task, and negative if the pid is unknown. If the last
+// known process on the CPU has another pid, records are missing.
 func (s *simultaneity) runs(cpu int, p *process, t int64, before int) {
 	s.at(t)
 	last := s.cpus[cpu]

@@ -222,7 +222,8 @@ func TestUnexpectedLeavesAreCounted(t *testing.T) {
 	require.Equal(t, uint64(1), s.surprises)
 }
 
-// TestAnyScheduleAddsUp compares random schedules with a count of every nanosecond.
+// TestAnyScheduleAddsUp runs random schedules. It compares the results with sums that the
+// test computes itself.
 func TestAnyScheduleAddsUp(t *testing.T) {
 	for seed := range uint64(50) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -158,7 +158,8 @@ const (
 )
 
 // These are attributes of log records and of the scopes of a collector's own logs.
-// OldEventName is the event's name in records without a field for it.
+// OldEventName contains the name of the event in log records that have no event name
+// field.
 const (
 	ComponentID   = "otelcol.component.id"
 	ComponentKind = "otelcol.component.kind"

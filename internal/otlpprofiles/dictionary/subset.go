@@ -15,16 +15,16 @@ type ProfileRef struct {
 	Strip bool
 }
 
-// Subset copies profiles together with the part of the dictionary that they use. It keeps
-// its working memory from one copy to the next. It is not safe for concurrent use.
+// Subset copies profiles together with the part of the dictionary that they use. It
+// reuses its working memory for later copies. It is not safe for concurrent use.
 type Subset struct {
 	// Strip reports whether an attribute with the key is removed from profiles
 	// whose ProfileRef.Strip is true.
 	Strip func(key string) bool
 
 	src, dst pprofile.ProfilesDictionary
-	// Each slice maps the old indices of a table to new indices. An entry is valid only if
-	// its upper half is the number of the current copy.
+	// number identifies the current copy. Each slice below maps the old indices of one table
+	// to new indices. An entry is valid only if its upper half equals number.
 	number                                                             uint32
 	strings, attributes, functions, mappings, locations, stacks, links []uint64
 }

@@ -71,7 +71,8 @@ func built(t testing.TB) pprofile.Profiles {
 
 func container(i int) string { return strings.Repeat(fmt.Sprintf("%02x", 0xa0+i), 32) }
 
-// rich adds links, all kinds of attributes, scopes and units to a request of built.
+// rich returns the request of built, to which it adds links, all kinds of attributes,
+// scopes and units.
 func rich(t testing.TB) pprofile.Profiles {
 	t.Helper()
 	pd := built(t)

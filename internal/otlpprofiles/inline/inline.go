@@ -120,9 +120,8 @@ func eachField(body []byte, f func(protowire.Number, protowire.Type, []byte) err
 	return nil
 }
 
-// mark records the strings that are used, and adds up the size of the
-// references. It checks every index. It also checks the structure of the
-// messages that the method message rewrites.
+// mark records the strings that are used, and adds up the size of the references. It
+// checks every index, and the structure of each message that rewriter.message rewrites.
 func (r *rewriter) mark(m *message, body []byte, depth int) error {
 	if depth > maxDepth {
 		return errTooDeep
@@ -149,7 +148,8 @@ func (r *rewriter) mark(m *message, body []byte, depth int) error {
 	})
 }
 
-// measure adds the size of the string that replaces one reference to written.
+// measure adds the size of the string that replaces one reference to r.written. It
+// returns an error if r.written then exceeds maxWritten.
 func (r *rewriter) measure(i int) error {
 	if r.written += maxPrefix + len(r.string(i)); r.written > maxWritten {
 		return errWritten
@@ -188,8 +188,8 @@ func (r *rewriter) plan() {
 	}
 }
 
-// message appends a message with strings in place of references. The method mark
-// must have checked the message.
+// message appends a message to out, with the references to strings replaced by the strings.
+// The method mark must have checked the message.
 func (r *rewriter) message(out []byte, m *message, body []byte) []byte {
 	for len(body) > 0 {
 		n, typ, tag := protowire.ConsumeTag(body)

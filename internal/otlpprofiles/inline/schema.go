@@ -41,8 +41,8 @@ type message struct {
 	onlyIndices bool
 }
 
-// field returns the description of the field with a number. If a field has an unexpected
-// wire type, the field is copied.
+// field returns the description of the field with number n. If the field has an
+// unexpected wire type, field returns the zero value, so the field is copied.
 func (m *message) field(n protowire.Number, typ protowire.Type) field {
 	if int(n) >= len(m.fields) {
 		return field{}

@@ -76,7 +76,7 @@ func (p Part) Span() (start, end int64) {
 }
 
 // Len returns the number of samples of a whole profile. For a snapshot, Len returns the
-// number of values at the moment.
+// number of values at the moment of the snapshot.
 func (p Part) Len() int {
 	if p.Moment != 0 {
 		return len(p.values)
@@ -97,7 +97,8 @@ func (p Part) at(i int) (s pprofile.Sample, value int64, events int) {
 	return s, dictionary.ValueOf(s), max(1, s.TimestampsUnixNano().Len())
 }
 
-// Events returns the number of events in the samples from an index on.
+// Events returns the number of events in the samples, beginning with the sample at index
+// from.
 func (p Part) Events(from int) (n int64) {
 	for i := from; i < p.Len(); i++ {
 		_, _, events := p.at(i)

@@ -21,8 +21,8 @@ const trailerWords = 2
 // unknownTask is not a valid pid:tid.
 const unknownTask = ^uint64(0) - 1
 
-// spare is the free space in bytes that guarantees that a ring has lost no record. The
-// largest write is a fork record, preceded by a report of lost records.
+// spare is a number of bytes. A ring with at least spare free bytes has lost no record.
+// The largest write is a fork record, preceded by a report of lost records.
 const spare = 128
 
 // A cpuRing is the ring of one CPU. Its records are decoded in place.
@@ -35,8 +35,8 @@ type cpuRing struct {
 	maybeLost bool
 	expected  uint64 // pid:tid that the last record named as the next thread
 
-	// header and time describe the next record, which peek has found. If present is
-	// false, only maybeLost is left to report.
+	// header and time describe the next record, which peek has found. If present is false,
+	// peek has found no record. Then only a possible loss is left to report.
 	header  ring.Header
 	time    int64
 	present bool

@@ -1,9 +1,10 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package eks replaces a module that only the collector's own telemetry imports, to
-// describe a collector that runs in EKS. The original module would add a Kubernetes client
-// to every collector, and take a tenth of the CPU time of building the distribution.
+// Package eks replaces the module with which the collector's own telemetry detects EKS.
+// No other code imports the original module. The original module would add a Kubernetes
+// client to every collector, and take a tenth of the CPU time of building the
+// distribution.
 package eks
 
 import (

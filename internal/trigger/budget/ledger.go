@@ -48,7 +48,7 @@ func (l *Ledger) PlaceFree() bool {
 // Occupy counts a unit that opens its gate.
 func (l *Ledger) Occupy() { l.openUnits++ }
 
-// Vacate counts a unit that closed its gate.
+// Vacate frees the place of a unit that closed its gate.
 func (l *Ledger) Vacate() { l.openUnits-- }
 
 // TriggerLeft reports whether max_triggers_per_hour allows one more opening.

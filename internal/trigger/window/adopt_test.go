@@ -134,7 +134,8 @@ func TestAdoptKeepsWhatWasObserved(t *testing.T) {
 	require.Greater(t, early, 1000)
 }
 
-// TestAdoptWithoutReadings changes the tests of histories without readings.
+// TestAdoptWithoutReadings changes the tests of a history without readings. It also checks
+// that a history without tests keeps no readings.
 func TestAdoptWithoutReadings(t *testing.T) {
 	none := NewMonitor(Kind{}, time.Second)
 	short, long := NewMonitor(Kind{}, time.Second), NewMonitor(Kind{}, time.Second)

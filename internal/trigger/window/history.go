@@ -28,8 +28,8 @@ const (
 // entry is one reading in 8 bytes. It contains the value, the step since the previous
 // entry and the weight of the step in a mean.
 //
-// A filler is a part of a gap that is too long for one step. Fillers and readings that are
-// only a starting point have the value NaN and the weight 0.
+// A filler is a part of a gap that is too long for one step. Fillers have the value NaN and
+// the weight 0. Readings that only serve as a starting point have the same value and weight.
 type entry struct {
 	value float32
 	// packed contains the weight in its upper 24 bits and the step in ticks in its lower 8

@@ -77,8 +77,8 @@ func (h *History) Heat(test int, now int64) (holds bool, ratio float64) {
 	return holds, ratio
 }
 
-// Value returns the value that a test compares with its threshold. This is the mean, or the
-// Count-th largest reading of the period. ok is false if there are too few readings. The
+// Value returns the value that a test compares with its threshold. The value is the mean, or
+// the Count-th largest reading of the period. ok is false if there are too few readings. The
 // readings of a period are copied to scratch.
 func (h *History) Value(test int, now int64, scratch *[]float32) (value float64, ok bool) {
 	t, w, r := h.test(test)

@@ -127,11 +127,12 @@ func (p *plannedTest) above(value float64) bool { return value > p.limit }
 // largest rounding error.
 func (p *plannedTest) below(value float64) bool { return value < p.release }
 
-// ratio is Ratio with the precomputed inverse of the threshold.
+// ratio is like Ratio, but uses the precomputed inverse of the threshold.
 func (p *plannedTest) ratio(value float64) float64 { return value * p.inverse }
 
-// ringSize returns the number of entries for a span: one per interval, one for the reading
-// at the start of the span, and one for readings that come early.
+// ringSize returns the number of entries for a span. Each interval has one entry. There is
+// one more entry for the reading at the start of the span, and one for readings that
+// arrive early.
 func ringSize(span, interval time.Duration) int {
 	return int((span+interval-1)/interval) + 2
 }

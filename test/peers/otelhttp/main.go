@@ -86,7 +86,7 @@ func cart(_ http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// planted is the reason why some requests are slow.
+// planted makes some requests slow.
 //
 //go:noinline
 func planted() {

@@ -110,8 +110,9 @@ func cpuTime() time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// serve answers one request. It makes no other allocations, because one sampled object of
-// a few bytes represents thousands of objects.
+// serve answers one request. Besides the requested allocations, it makes no
+// allocations, because one sampled object of a few bytes represents thousands of
+// objects.
 func serve(line, answer []byte) []byte {
 	var kind string
 	for _, k := range kinds {

@@ -20,8 +20,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/traces"
 )
 
-// burn is the load. It follows the demand of a schedule until the schedule ends. The
-// start is given in nanoseconds of CLOCK_MONOTONIC.
+// burn produces the load. It follows the demand of a schedule until the schedule ends.
+// The start is given in nanoseconds of CLOCK_MONOTONIC.
 func burn(args []string) error {
 	if len(args) != 3 {
 		return errors.New("usage: burn unit|neighbour schedule start")

@@ -180,8 +180,8 @@ func (r *rig) waitUntil(ctx context.Context, at time.Duration) error {
 	}
 }
 
-// change creates or removes the unit's cgroup and sets its
-// quota, if the schedule requires it.
+// change adjusts the unit's cgroup to the schedule at the time t. It creates or removes
+// the cgroup, or sets the quota of the cgroup.
 func (r *rig) change(t float64) error {
 	if r.schedule.IsDown(t) {
 		return r.stop()

@@ -43,8 +43,8 @@ func labelled(p *profile.Profile) *profile.Profile {
 	return p
 }
 
-// top returns the output of go tool pprof -top. This is the self value and the
-// total value of each function.
+// top runs go tool pprof -top and returns the self value and the total value of each
+// function.
 func top(t testing.TB, p *profile.Profile, args ...string) map[string][2]int64 {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "profile.pb.gz")
@@ -101,7 +101,8 @@ func TestTableAgreesWithPprof(t *testing.T) {
 	}
 }
 
-// sums checks the invariants of every tree. It returns the self values by function.
+// sums checks the invariants that hold for every tree. It returns the sum of the self
+// values of each function.
 func sums(t *testing.T, tree Tree) map[string]Value {
 	t.Helper()
 	selves := make(map[string]Value)
@@ -143,7 +144,7 @@ func TestTree(t *testing.T) {
 		require.Equal(t, n.Total.Here, n.Total.There)
 		require.Equal(t, n.Self.Here, n.Self.There)
 	}
-	// Exchanging the profiles must exchange the values.
+	// If the two profiles are swapped, the values must be swapped too.
 	back := Query{Of: there, Base: here}.Tree()
 	require.Len(t, back.Nodes, len(tree.Nodes))
 	for i, n := range back.Nodes {
@@ -206,8 +207,8 @@ func TestDifference(t *testing.T) {
 	assert.Equal(t, []string{"a", "c", "main"}, names(BySelf, "", 3))
 	assert.Equal(t, []string{"main", "a", "c", "b", "d", "other"}, names(ByTotal, "", 100))
 	assert.Equal(t, []string{"a", "b", "c", "d", "main", "other"}, names(ByName, "", 100))
-	// The self share of a grew from 25 % to 60 %. The self share
-	// of main grew from 0 % to 10 %.
+	// The self share of function a grew from 25 % to 60 %. The self share of function main
+	// grew from 0 % to 10 %.
 	assert.Equal(t, []string{"a", "c", "main", "b", "d", "other"}, names(BySelfDifference, "", 100))
 	assert.Equal(t, []string{"main", "a"}, names(ByTotalDifference, "A", 100))
 }
@@ -226,7 +227,8 @@ func TestPrunes(t *testing.T) {
 	assert.Equal(t, 3, tree.Pruned)
 	assert.EqualValues(t, 50, tree.PrunedSelf.Here)
 
-	// A node with a small value here is drawn if its value is large in the other profile.
+	// A node with a small value in one profile is still drawn if its value in the other
+	// profile is large.
 	tree = Query{
 		Of:   New(made(map[string]int64{"main;hot": 99_950, "main;cold;a": 50})),
 		Base: New(made(map[string]int64{"main;cold;a": 10})),
@@ -345,8 +347,8 @@ func TestJSON(t *testing.T) {
 }
 
 func TestChance(t *testing.T) {
-	// A share of 3 of 240 samples can be 0 of 150 by chance. For a share of 30 of 240
-	// samples, this is too unlikely.
+	// If a function has 3 of 240 samples, the other profile may have 0 of 150 samples by
+	// chance. If it has 30 of 240 samples, chance is too unlikely.
 	assert.True(t, Chance(3./240, 0, Value{240, 150}))
 	assert.False(t, Chance(30./240, 0, Value{240, 150}))
 	assert.False(t, Chance(0, 30./240, Value{150, 240}))
@@ -421,7 +423,7 @@ func distinct(n, depth int) *profile.Profile {
 		}
 		s.Location = make([]*profile.Location, depth)
 		for j := range s.Location {
-			// The outer frames differ little, and the inner frames differ much.
+			// The outer frames vary little between samples, and the inner frames vary a lot.
 			k := (i>>max(0, 16-j))*7919 + j*104729
 			s.Location[depth-1-j] = p.Location[k%functions]
 		}

@@ -12,10 +12,10 @@ import (
 // share, Grown does not return the calling frame.
 const carries = 0.8
 
-// Grown returns at most limit frames. The shares of these frames grew most compared with
-// the other profile, and by more than chance. In a chain of calls, Grown returns the
-// innermost frame that still accounts for most of the growth, because that frame made its
-// callers grow. No returned frame calls another returned frame.
+// Grown returns at most limit frames whose shares grew the most compared with the other
+// profile. It omits growth that may be due to chance. In a chain of calls, Grown returns
+// the innermost frame that still accounts for most of the growth, because that frame made
+// its callers grow. No returned frame calls another returned frame.
 func (t Tree) Grown(limit int) []Node {
 	growth := make([]float64, len(t.Nodes))
 	end := make([]int, len(t.Nodes))          // first later node that is not below the node

@@ -8,14 +8,14 @@ import (
 	"io"
 )
 
-// These constants limit the JSON of a tree. The numbers of MaxNodes
-// frames take at most 1.3 MB.
+// These constants limit the size of a tree's JSON. In addition to the texts, the JSON
+// contains at most 1.3 MB of numbers for MaxNodes frames.
 const (
 	// MaxText is the maximum length of the name of a function or file, in bytes.
 	MaxText = 256
-	// maxTexts is the maximum length of all texts together, in bytes. If the
-	// texts are longer, each text is truncated further. A character that must be
-	// escaped takes up to six bytes.
+	// maxTexts limits the total length of all names, in bytes. If the names may exceed this
+	// limit, WriteJSON truncates each name further. A character that must be escaped takes up
+	// to six bytes.
 	maxTexts = 1 << 20
 )
 

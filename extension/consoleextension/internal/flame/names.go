@@ -12,9 +12,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/texts"
 )
 
-// Clean returns a text from a profile without characters that would affect the
-// surrounding text. It replaces control characters, and characters that reverse the
-// writing direction, with their codes. It replaces bytes that are not UTF-8 with U+FFFD.
+// Clean replaces the parts of a text that would affect the surrounding text. Control
+// characters, and characters that reverse the writing direction, become their codes. Bytes
+// that are not UTF-8 become U+FFFD.
 func Clean(s string) string {
 	if !strings.ContainsFunc(s, unprintable) && utf8.ValidString(s) {
 		return s

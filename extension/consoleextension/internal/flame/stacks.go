@@ -174,7 +174,7 @@ func text(s *profile.Sample, key string) string {
 	return ""
 }
 
-// frame is a function and a line in it.
+// frame is a function and a line of the function.
 type frame struct {
 	function, line int32
 }
@@ -255,8 +255,8 @@ func (n *functionNames) frames(l *profile.Location) []frame {
 	return frames
 }
 
-// number numbers the functions by name. Siblings that are sorted by number
-// are therefore sorted by name.
+// number assigns numbers to functions in the order of their names. Siblings that are
+// sorted by number are therefore sorted by name.
 func (b *stackBuilder) number(n *functionNames) {
 	order := make([]int32, len(n.names))
 	for i := range order {
@@ -381,7 +381,8 @@ func (s *Stacks) build(b *stackBuilder) {
 	s.markRecursion()
 }
 
-// markRecursion walks through the tree and sets inner.
+// markRecursion sets inner for each node whose function also occurs in an ancestor of the
+// node.
 func (s *Stacks) markRecursion() {
 	s.inner = make([]bool, len(s.parent))
 	active := make([]int32, len(s.names)) // number of ancestors with each function
@@ -430,8 +431,8 @@ func (s *Stacks) Has(request string) bool {
 	return ok
 }
 
-// choice returns the number of a label's value in a filter. For
-// all values, it returns -1.
+// choice returns the number of the label value that a filter selects. If the filter
+// selects all values, the number is -1. If the label has no such value, any is false.
 func (d *dimension) choice(value string) (number int, any bool) {
 	switch value {
 	case "":
@@ -465,8 +466,8 @@ samples:
 	}
 }
 
-// totals returns the total value of each node. The total value includes
-// the nodes below the node.
+// totals returns the total value of each node. The total value of a node includes the values
+// of the nodes below it.
 func (s *Stacks) totals(filter Filter) []int64 {
 	totals := make([]int64, len(s.parent))
 	s.each(filter, func(one *sample) { totals[one.node] += one.value })

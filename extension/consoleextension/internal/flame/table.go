@@ -21,8 +21,8 @@ type Row struct {
 // Order is the column by which a table is sorted.
 type Order string
 
-// These are the orders. The orders by difference compare the shares of self or total. The
-// functions that grew most come first.
+// These are the orders. BySelfDifference and ByTotalDifference compare shares of the two
+// profiles. They sort the functions whose shares grew most first.
 const (
 	BySelf            Order = "self"
 	ByTotal           Order = "total"

@@ -21,8 +21,8 @@ const (
 	MaxDepth = 512
 )
 
-// Query selects the samples of a tree or a table. The profile in Of is compared with the
-// profile in Base. Base is nil without a comparison.
+// Query selects the samples of a tree or a table. If Base is not nil, the profile in Of is
+// compared with the profile in Base.
 type Query struct {
 	Of         *Stacks
 	Filter     Filter
@@ -30,8 +30,8 @@ type Query struct {
 	BaseFilter Filter
 }
 
-// Value is a value in the profile, and the corresponding value in the
-// profile that it is compared with.
+// Value contains a value of the profile, and the corresponding value of the profile to
+// compare with.
 type Value struct {
 	Here, There int64
 }
@@ -70,8 +70,9 @@ type Tree struct {
 	// Nodes contains the frames in preorder. The first node is the root. Each frame is
 	// followed by the frames that it called, sorted by name.
 	Nodes []Node
-	// MinShare is the minimum share of the frames in Nodes. Pruned is the number of
-	// omitted smaller frames. PrunedSelf is the sum of the values of the omitted frames.
+	// MinShare is the share of the total that a frame needs to be in Nodes. Pruned is the
+	// number of omitted smaller frames. PrunedSelf is the sum of the values of the omitted
+	// frames.
 	MinShare   float64
 	Pruned     int
 	PrunedSelf Value
@@ -99,7 +100,8 @@ func (q Query) Tree() Tree {
 	return t
 }
 
-// least returns the minimum value of a frame that is drawn.
+// least returns the minimum value for which a frame is drawn. share is the minimum share
+// of total.
 func least(total int64, share float64) int64 {
 	return max(1, int64(math.Ceil(float64(total)*share)))
 }

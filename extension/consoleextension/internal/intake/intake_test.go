@@ -233,7 +233,8 @@ func find(all []store.Metric, name string) store.Metric {
 	return store.Metric{}
 }
 
-// TestTheTelemetryOfProgramsIsIgnored sends the logs and metrics of a service.
+// TestTheTelemetryOfProgramsIsIgnored checks that the logs and metrics of a service add no
+// collectors or units to the store.
 func TestTheTelemetryOfProgramsIsIgnored(t *testing.T) {
 	s := openStore(t)
 	ld := readLogs(t, "testdata/logs.json")

@@ -75,7 +75,7 @@ func event(to *store.Store, resource map[string]string, r plog.LogRecord) bool {
 	return true
 }
 
-// opening returns the opening of an event.
+// opening converts an event to an opening.
 func opening(of store.Unit, r plog.LogRecord, closed bool, at time.Time) store.Opening {
 	a := r.Attributes()
 	o := store.Opening{
@@ -193,7 +193,7 @@ func text(m pcommon.Map, key string) string {
 
 func numberAt(m pcommon.Map, key string) float64 { return number(text(m, key)) }
 
-// seconds converts a number of seconds to a time span. The time span is at most one year.
+// seconds converts a number of seconds to a duration of at most one year.
 func seconds(f float64) time.Duration {
 	const most = 365 * 24 * 3600
 	if !(f > 0) {

@@ -26,8 +26,8 @@ const (
 // ownPrefixes lists the name prefixes of a collector's own metrics.
 var ownPrefixes = []string{"otelcol_", "otelcol.", "cpu_profiler.", "cpu_trigger.", "hot_units.", "pprof.", "console."}
 
-// Metrics puts metrics into the store. These are the readings and the peers of units, and
-// the metrics of collectors. It does not wait for the disk.
+// Metrics stores the readings and the peers of units, and the metrics of collectors. It
+// does not wait for the disk.
 func Metrics(ctx context.Context, to *store.Store, md pmetric.Metrics) error {
 	for _, rm := range md.ResourceMetrics().All() {
 		resource := textsOf(rm.Resource().Attributes())

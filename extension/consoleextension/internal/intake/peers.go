@@ -42,7 +42,7 @@ var peerValues = map[string]peerValue{
 	"rtt_variation":             {store.PeerRTTVariation, true},
 }
 
-// peers contains the reports about the peers of a resource, by hotprofile.unit.
+// peers maps each value of hotprofile.unit to the reports about the peers of the unit.
 type peers map[string][]store.PeerReport
 
 // add adds a point.

@@ -21,9 +21,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/texts"
 )
 
-// Profiles puts the samples of profiles that passed a gate into the store, together with
-// the openings. It neither changes nor keeps the profiles. The samples are on disk within
-// 4 seconds, unless the disk is slow.
+// Profiles stores the samples of profiles that passed a gate, and the openings of the
+// gate. It neither changes nor keeps the profiles. The samples are on disk within 4
+// seconds, unless the disk is slow.
 func Profiles(to *store.Store, pd pprofile.Profiles) {
 	d := dictionary.NewReader(pd.Dictionary())
 	for _, rp := range pd.ResourceProfiles().All() {
@@ -93,7 +93,8 @@ func openingOf(attributes map[string]string, r resource) store.Opening {
 		Until:     moment(attributes[attr.TriggerUntil]),
 	}
 	if o.Policy == "" {
-		// If several policies hold the gate open, the first policy opened the gate.
+		// The attribute lists all policies that hold the gate open. The first policy in the list
+		// opened the gate.
 		first, _, _ := strings.Cut(attributes[attr.TriggerPolicy], ",")
 		o.Policy = clip(first, maxName)
 	}
@@ -110,8 +111,8 @@ func openingOf(attributes map[string]string, r resource) store.Opening {
 	return o
 }
 
-// clip returns the first n bytes of a text. The result does not keep the
-// rest of the text in memory.
+// clip returns the first n bytes of a string. The result does not keep the rest of the string
+// in memory.
 func clip(s string, n int) string {
 	return strings.ToValidUTF8(texts.Cut(s, n), "")
 }

@@ -30,7 +30,7 @@ func own(f *os.File, like fs.FileInfo) error {
 	return f.Chown(int(was.Uid), int(was.Gid))
 }
 
-// writable returns an error if files of a directory cannot be replaced.
+// writable returns an error if files in the directory cannot be replaced.
 func writable(dir string) error {
 	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
 		return fmt.Errorf("the directory %s cannot be written: %w", dir, err)

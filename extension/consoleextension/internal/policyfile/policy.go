@@ -23,15 +23,17 @@ type Policy struct {
 	// Monitor, Threshold and AverageOver belong to the first condition of any_of.
 	Monitor, Threshold, AverageOver string
 	Duration, Cooldown              string
-	// MoreMatch and MoreConditions are the numbers of further pairs and conditions. The
-	// form does not change further pairs and conditions.
+	// MoreMatch is the number of entries in match after the first entry. MoreConditions is
+	// the number of conditions after the first condition. The form does not change these
+	// entries and conditions.
 	MoreMatch, MoreConditions int
 }
 
-// errOneLine is returned if two policies of a list share a line.
+// errOneLine is returned if the form cannot edit a policy separately from the other policies
+// of the list.
 var errOneLine = errors.New("the form edits a list with each policy on lines of its own, that begin with a dash: edit the text")
 
-// Policies returns the parts of each policy of a document that the form edits.
+// Policies returns a Policy for each policy of a document.
 func Policies(document []byte) (found []Policy, err error) {
 	items, err := itemsOf(document)
 	for _, item := range items {
@@ -195,7 +197,7 @@ func encode(item *yaml.Node, p Policy, indent string) ([]byte, error) {
 	return []byte(out.String()), err
 }
 
-// part returns the list or mapping of a key. It adds the key if the key is missing.
+// part returns the list or mapping under a key. If the key is missing, part adds it.
 func part(node *yaml.Node, key string, kind yaml.Kind) *yaml.Node {
 	v := valueOf(node, key)
 	if v == nil {
@@ -218,8 +220,8 @@ func valueOf(node *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// These are the tags of values. A value with the tag text is quoted
-// if it looks like a number.
+// These are the YAML tags of values. If a value with the tag text looks like a number, it is
+// quoted.
 const (
 	text  = "!!str"
 	plain = ""

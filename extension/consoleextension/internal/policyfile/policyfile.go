@@ -83,8 +83,8 @@ func (f *File) Read(ctx context.Context) (Document, error) {
 	return doc, nil
 }
 
-// Editable returns nil if Save can work. Save can only work if edit is set, a component
-// can check documents, and the directory is writable.
+// Editable returns nil if Save is possible. Save requires that edit is set, that a
+// component can check documents, and that the directory is writable.
 func (f *File) Editable() error {
 	switch {
 	case !f.edit:
@@ -167,9 +167,10 @@ func (f *File) Save(ctx context.Context, from string, document []byte) error {
 	})
 }
 
-// swap exchanges a file with the file at the path. The file at the path must
-// have the version from. swap keeps the file as the previous version. new is
-// the version of the new file.
+// swap exchanges a new file with the file at path, and keeps the old file as the
+// previous version. from is the version that the old file must have. If the old file has
+// another version, swap restores it and returns ErrChanged. new is the version of the
+// new file.
 func swap(file, path, from, new string) error {
 	if err := exchange(file, path); err != nil {
 		return err
@@ -213,9 +214,9 @@ func (f *File) do(ctx context.Context, use func() error) error {
 	return err
 }
 
-// sameAs returns a function that prepares a new file. The function copies the
-// owner, the mode, the access control lists and the labels of the file at a path.
-// Then it synchronizes the new file.
+// sameAs returns a function that prepares a new file. The function copies the owner, the
+// mode, the access control lists and the labels from the file at path to the new file.
+// Then it syncs the new file to disk.
 func sameAs(path string, info fs.FileInfo) func(*os.File) error {
 	return func(f *os.File) error {
 		return errors.Join(own(f, info), f.Chmod(info.Mode().Perm()), copyAttributes(path, f), f.Sync())

@@ -20,7 +20,8 @@ type point struct {
 	count          uint32 // number of readings; 0 if their values are not known
 }
 
-// series contains the points of one condition. condition is its index in the unit.
+// series contains the points of one condition. The field condition is the index of this
+// condition in the unit.
 type series struct {
 	condition int
 	points    []point
@@ -42,7 +43,7 @@ var (
 )
 
 // short converts a float to an integer that sorts in the same order. It keeps 14 bits
-// after the leading bit, so that the error is at most 0.004 %.
+// after the leading bit. The error is therefore at most 0.004 %.
 func short(f float32) int64 {
 	const drop = 9
 	if f != f {
@@ -64,8 +65,8 @@ func long(s int64) float32 {
 	return math.Float32frombits(uint32(min(s, 0x7FFFFFFF>>drop)) << drop)
 }
 
-// columns returns the numbers of a point. Each number is often 0, or differs little from
-// the same number of the previous point. Such numbers compress well.
+// columns returns the numbers of a point. Each number is often 0, or close to the same
+// number of the previous point. Such numbers compress well.
 func (p point) columns() [pointColumns]int64 {
 	mean := short(p.mean)
 	return [...]int64{p.at, int64(math.Float32bits(p.threshold)), mean, mean - short(p.min), short(p.max) - mean, int64(p.count)}

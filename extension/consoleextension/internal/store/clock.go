@@ -9,16 +9,17 @@ import (
 
 // clock counts the seconds of the store's life. It starts at 1, because 0 means never.
 // Ages in the store depend only on this clock. While the store is open, changes of the
-// system clock do not affect this clock. At Open, this clock advances by the time that
-// the store was closed according to the system clock, but by at most half of MaxAge.
-// Therefore a wrong system clock never expires data younger than half of MaxAge.
+// system clock do not affect this clock. Open advances this clock by the time for which
+// the store was closed. Open computes this time from the system clock, and limits it to
+// half of MaxAge. A wrong system clock therefore never expires data younger than half
+// of MaxAge.
 type clock struct {
 	start  int64 // value of the clock at Open, at least 1
 	opened time.Duration
 	uptime func() time.Duration
 }
 
-// life is the record of the clock in the database.
+// life is the state of the clock in the database.
 type life struct {
 	Seconds int64 `json:"seconds"`
 	Wall    int64 `json:"wall"` // system clock at the same moment, in seconds since 1970

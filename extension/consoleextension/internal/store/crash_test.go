@@ -282,7 +282,8 @@ func TestADatabaseThatIsDamagedWhileItIsOpenIsSetAside(t *testing.T) {
 	}
 }
 
-// TestOneCollectorUsesADirectory tries to open a directory that another process uses.
+// TestOneCollectorUsesADirectory checks that a directory cannot be opened while another
+// process uses the directory.
 func TestOneCollectorUsesADirectory(t *testing.T) {
 	dir := t.TempDir()
 	cmd := exec.Command(os.Args[0])

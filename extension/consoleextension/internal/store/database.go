@@ -47,7 +47,8 @@ type database struct {
 	sql *sql.DB    // nil if the file could not be opened again
 }
 
-// connect opens a file with one connection. Only the user of the process may read the file.
+// connect opens a database with a single connection. It creates a missing file so that
+// only the user who runs the process can read the file.
 func connect(path string, pragmas ...string) (*sql.DB, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -210,7 +211,8 @@ func (d *database) update(f func(*sql.Tx) error) error {
 	})
 }
 
-// number returns the result of a query. If the result is NULL, it returns otherwise.
+// number returns the integer result of a query. If the result is NULL, number returns
+// the argument otherwise.
 func (d *database) number(otherwise int64, query string, args ...any) (n int64, err error) {
 	var is sql.NullInt64
 	err = d.use(func(db *sql.DB) error { return db.QueryRow(query, args...).Scan(&is) })
@@ -241,8 +243,8 @@ func eachRow(rows *sql.Rows, err error, into []any, f func()) error {
 	return cmp.Or(err, rows.Err(), rows.Close())
 }
 
-// shrink returns free pages to the disk. If all is false, shrink does nothing unless at
-// least a quarter of the pages and at least 1024 pages are free.
+// shrink returns free pages to the file system. If all is false, shrink has no effect unless
+// at least a quarter of the pages and at least 1024 pages are free.
 func (d *database) shrink(all bool) error {
 	pages, err := d.number(0, "PRAGMA page_count")
 	if err != nil {

@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	// starting is the time after the start of a collector, in seconds, for which all logs
-	// are kept. Later, only warnings and errors are kept.
+	// starting is the length of the startup phase of a collector, in seconds. All logs of
+	// this phase are kept. Later, only warnings and errors are kept.
 	starting = 120
-	// metricsEvery is the time between two writes of the metrics of instances, in
-	// seconds. A longer interval is enough, because every export sends the metrics again.
-	// Close also writes the metrics.
+	// metricsEvery is the time between two writes of the metrics of instances, in seconds.
+	// The interval can be long, because every export sends the metrics again. Close also
+	// writes the metrics.
 	metricsEvery = 900
 
 	maxLogBytes        = 32 << 10 // for the warnings of an instance, and again for its other logs
@@ -26,14 +26,14 @@ const (
 	overhead           = 64 // bytes that a log takes besides its texts
 )
 
-// instance is a collector in memory.
+// instance is the state of a collector in memory.
 type instance struct {
 	instanceRecord
 	seen    int64 // by the clock
 	metrics map[string]*Metric
 }
 
-// instanceRecord is a collector in the database.
+// instanceRecord is the state of a collector in the database.
 type instanceRecord struct {
 	Instance        `json:"Instance"`
 	Began           int64 // by the clock
@@ -86,9 +86,9 @@ func metricKey(m Metric) string {
 	return b.String()
 }
 
-// PutLogs adds log records of a collector, oldest first. It keeps warnings and errors.
-// Other records are kept only if they arrive soon after the start of the collector.
-// starts is true if the first record is the first record after a start.
+// PutLogs adds log records of a collector, oldest first. It keeps warnings and errors. Other
+// records are kept only if they arrive soon after the start of the collector. starts is true
+// if logs begins with the first record after a start.
 func (s *Store) PutLogs(of Instance, logs []Log, starts bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -205,7 +205,7 @@ func (i *instance) record() (UnitID, int64, any) {
 	return "", i.seen, i.instanceRecord
 }
 
-// metricsOf is the record of the metrics of an instance.
+// metricsOf is the database record for the metrics of an instance.
 type metricsOf struct{ *instance }
 
 func (i metricsOf) record() (UnitID, int64, any) {

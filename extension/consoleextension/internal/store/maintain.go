@@ -48,7 +48,7 @@ func (s *Store) found(err error) {
 	}
 }
 
-// thin merges the readings of time spans that are old enough to be thinned.
+// thin merges the readings of old time spans into blocks of the next tier.
 func (s *Store) thin() error {
 	now := s.clock.now()
 	for i := range peerTier - 1 {
@@ -194,7 +194,7 @@ func (s *Store) makeRoom() error {
 }
 
 // forget removes a tenth of the openings, the oldest tenth of the refusals, and all units
-// that are gone. It returns false if there was nothing to remove.
+// that are gone. It returns false if it removed no records.
 func (s *Store) forget() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -254,7 +254,7 @@ func (s *Store) total() int64 {
 	return n + s.profileBytes()
 }
 
-// measure updates the disk space of the database, and the time of the oldest record.
+// measure updates the recorded size of the database, and the time of the oldest record.
 func (s *Store) measure() {
 	s.total()
 	oldest := s.clock.now()

@@ -76,8 +76,8 @@ type Trend struct {
 	Points []Point
 }
 
-// Opening is one opening of a gate by a policy. The data comes from events and profiles.
-// Events and profiles may arrive in any order or be lost.
+// Opening is one opening of a gate by a policy, a person or an alert. The data comes from
+// events and profiles. Events and profiles may arrive in any order or be lost.
 type Opening struct {
 	ID   string // hotprofile.trigger.id
 	Unit Unit
@@ -272,8 +272,8 @@ type Reader interface {
 	// Openings returns openings, newest first.
 	Openings(context.Context, OpeningQuery) ([]Opening, error)
 	Opening(ctx context.Context, id string) (Opening, error)
-	// Profile returns one profile with the labels of ProfileInfo. The caller owns the
-	// profile and may change it. A sample is included at most 4 seconds after it arrived.
+	// Profile returns one profile with the labels of ProfileInfo. The caller owns the profile
+	// and may change it. A new sample appears in the profile within 4 seconds.
 	Profile(ctx context.Context, opening string, of ProfileKey) (*profile.Profile, error)
 	// Refusals returns the refusals of a unit, or of all units if the ID is empty, newest
 	// first. limit is the maximum number of refusals. If limit is 0, there is no maximum.
@@ -281,8 +281,8 @@ type Reader interface {
 	Policies() []PolicySummary
 	// PolicyChanges returns the changes of policies, newest first.
 	PolicyChanges() []PolicyChange
-	// Peers returns the peers of a unit in a time span, to the minute. The peers with the
-	// most bytes come first.
+	// Peers returns the peers of a unit in a time span, with an accuracy of one minute. The
+	// peers with the most bytes come first.
 	Peers(ctx context.Context, unit UnitID, from, to time.Time) ([]Peer, error)
 	Instances() []Instance
 	Usage() Usage

@@ -31,10 +31,10 @@ type opening struct {
 	stored int64 // when the opening was added, by the store's clock
 }
 
-// PutOpening adds an opening, or updates an opening with new facts. A zero field of o is
-// not known. PutOpening uses Host, Name and Resource of the unit. It returns false if
-// there is no room for the unit, or if the ID is invalid or belongs to another unit's
-// opening. If PutOpening returns false, the profiles of the opening are not kept either.
+// PutOpening adds an opening, or updates an opening with new data. If a field of o is
+// zero, its value is unknown. PutOpening uses Host, Name and Resource of the unit. It
+// returns false if there is no room for the unit, or if the ID is invalid or belongs to
+// another unit's opening. In these cases, the profiles of the opening are not kept either.
 func (s *Store) PutOpening(o Opening) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,7 +69,7 @@ func (s *Store) PutOpening(o Opening) bool {
 	return true
 }
 
-// learn copies the known fields of o.
+// learn copies the fields of o that have a value.
 func (is *opening) learn(o Opening, s *Store) {
 	text := func(to *string, from string, n int) {
 		if from != "" {
@@ -163,9 +163,9 @@ func (s *Store) addOpening(o *opening) {
 	}
 }
 
-// evictOpenings removes at most n openings, oldest first. If there are n baselines that
-// have two newer baselines of the same unit, it removes only such baselines. Otherwise,
-// it removes the oldest openings of any kind.
+// evictOpenings removes at most n openings, oldest first. It prefers baselines that have
+// at least two newer baselines of the same unit. If there are fewer than n such
+// baselines, it removes the oldest openings of any kind.
 func (s *Store) evictOpenings(n int) {
 	var old []*opening
 	newer := map[*unit]int{}
@@ -318,7 +318,7 @@ func (s *Store) addRefusal(r *refusal) {
 	r.unit.refusals = append(r.unit.refusals, r)
 }
 
-// nextKey returns the key of a record without a name. Keys are in chronological order.
+// nextKey returns a new key for a record that has no name. Keys are in chronological order.
 func (s *Store) nextKey() string {
 	s.sequence++
 	return fmt.Sprintf("%016x", s.sequence)

@@ -16,9 +16,8 @@ import (
 )
 
 const (
-	// peerFresh is the age up to which the first values of counters are added to the sums.
-	// The first values of older counters are not added, because they also count events from
-	// long before the first report.
+	// peerFresh is the maximum age of counters whose first values are added to the sums. The
+	// first values of older counters also count events from long before the first report.
 	peerFresh = 2 * time.Minute
 	// peerGone is the time without a report after which a peer is forgotten, in seconds.
 	peerGone = 600

@@ -81,20 +81,21 @@ func (s *Store) openProfiles() error {
 }
 
 // keepProfiles reports whether the store keeps profiles that it found on disk for an
-// opening. If the database does not contain the opening, keepProfiles adds it unless
-// it is old. The record of an old opening was deleted, but the collector was killed
-// before it deleted the profiles.
+// opening. If the database does not contain the opening, keepProfiles adds the opening
+// unless the opening is old. An old opening is missing if the collector was killed after it
+// deleted the record and before it deleted the profiles.
 func (s *Store) keepProfiles(of Opening, end time.Time) bool {
 	return s.openings[of.ID] != nil || end.After(s.options.Now().Add(-s.options.MaxAge)) && s.PutOpening(of)
 }
 
-// AddSamples adds samples to the profile of an opening. If samples arrive faster than the
-// disk writes them, AddSamples waits for the disk for at most one second. Samples without
-// room are counted in Usage.Dropped and in ProfileInfo.Truncated. Samples that passed no
-// gate are also counted, and logged once.
+// AddSamples adds samples to the profile of an opening. If samples arrive faster than
+// the disk writes them, AddSamples waits for the disk for at most one second. Samples
+// that do not fit are counted in Usage.Dropped and in ProfileInfo.Truncated. Samples
+// that passed no gate are also counted, and a warning is logged once.
 func (s *Store) AddSamples(in Samples) { s.profiles.add(in) }
 
-// validID reports whether a text may be the ID of an opening. The ID is part of URLs.
+// validID reports whether id may be the ID of an opening. IDs of openings are part of
+// URLs.
 func validID(id string) bool {
 	for _, c := range []byte(id) {
 		if (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && c != '-' && c != '_' {
@@ -117,8 +118,7 @@ var phases = [...]string{"before", "both", "after", "baseline"}
 
 // profileLimits contains the limits on memory, disk space and the number of profiles.
 type profileLimits struct {
-	// memory is the maximum size of all samples that are not yet on
-	// disk, in estimated bytes.
+	// memory is the maximum estimated size, in bytes, of all samples that are not yet on disk.
 	memory int
 	// profile is the maximum size of a profile that is read into
 	// memory, in estimated bytes.
@@ -130,7 +130,7 @@ type profileLimits struct {
 	// the maximum number of openings with files. total is the maximum number
 	// of profiles of all openings.
 	profiles, openings, total int
-	// segments is the number of segments of a profile at which the segments are merged.
+	// segments is the number of segments at which the segments of a profile are merged.
 	segments int
 	// flush is the time after which samples in memory are written. idle is the time without
 	// new samples after which the files of a profile are merged.
@@ -157,11 +157,11 @@ func limitsOfProfiles(maxBytes int64) profileLimits {
 	}
 }
 
-// profileFiles keeps the profiles of openings as files below one directory. Samples
-// are merged in memory, and written as a segment after 3 seconds, or earlier if
-// memory is short. A crash loses the samples of the last seconds. The segments of a
-// profile are merged when there are many segments, and when no more samples arrive.
-// Only one goroutine writes files.
+// profileFiles keeps the profiles of openings as files below one directory. Samples are
+// merged in memory, and written as a segment after 3 seconds, or earlier if memory is
+// short. A crash loses the samples of the last few seconds. The segments of a profile are
+// merged when the profile has many segments, and when no more samples arrive. Only one
+// goroutine writes files.
 type profileFiles struct {
 	dir    string
 	limits profileLimits
@@ -226,8 +226,8 @@ type profileFile struct {
 	Values      dictionary.ProfileType `json:"type"`
 	Executable  string                 `json:"executable"`
 	Segments    []segment              `json:"segments"`
-	// Full is true if a merge did not make the segments small enough. In this case, no
-	// more samples are added. mergeDue requests that merge.
+	// Full is true if the profile was still too large after all its segments were merged. A
+	// full profile accepts no more samples. mergeDue requests a merge.
 	Full     bool `json:"full"`
 	mergeDue bool
 
@@ -274,7 +274,7 @@ func newProfileFiles(dir string, limits profileLimits, log *zap.Logger, uptime f
 	}
 }
 
-// start starts the writing goroutine. stop ends it.
+// start starts the goroutine that writes to the disk. stop ends this goroutine.
 func (f *profileFiles) start() { go f.run() }
 
 // stop writes the samples that are not yet on disk. After 10 seconds, it gives up,
@@ -457,8 +457,8 @@ func (f *profileFiles) addSome(in Samples, from int) (a pprofconv.Addition, drop
 	return a, ""
 }
 
-// union returns the time span that covers two time spans. A zero time stands
-// for an unknown start or end.
+// union returns the time span that covers two time spans. A zero time means that a
+// start or an end is unknown.
 func union(start, end, start2, end2 time.Time) (time.Time, time.Time) {
 	if start.IsZero() || !start2.IsZero() && start2.Before(start) {
 		start = start2

@@ -44,8 +44,8 @@ const (
 	maxContent = 64 << 20
 )
 
-// hashed returns a hash of texts for use as a file name. Senders
-// therefore cannot choose file names.
+// hashed returns a hash of strings for use as a file name. Senders therefore cannot choose
+// file names.
 func hashed(texts ...string) string {
 	h := sha256.New()
 	for _, s := range texts {
@@ -65,9 +65,8 @@ func blocks(n int64) int64 { return (n + 4095) / 4096 * 4096 }
 // openingOverhead is the disk space of an opening's directory and index, in bytes.
 const openingOverhead = 8 << 10
 
-// load reads the indexes. It removes leftovers of a crash, and openings that
-// keep rejects. The argument end of keep is the time at which the last
-// profile of the opening ends.
+// load reads the indexes. It removes leftovers of a crash, and openings that keep rejects.
+// end is the time at which the last profile of the opening ends.
 func (f *profileFiles) load(keep func(of Opening, end time.Time) bool) error {
 	if err := os.MkdirAll(f.dir, 0o700); err != nil {
 		return fmt.Errorf("make the directory of the console's profiles: %w", err)

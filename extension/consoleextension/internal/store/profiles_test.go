@@ -789,8 +789,8 @@ func TestEstimateOfAProfileIsCloseToTheHeap(t *testing.T) {
 	t.Logf("%d samples take %d bytes on disk, %d in memory, %d estimated", len(p.Sample), f.size(), held, sizeOf(p))
 }
 
-// TestOpeningsThatWaitForTheDiskAreBounded covers profiles that each
-// belong to another opening.
+// TestOpeningsThatWaitForTheDiskAreBounded covers profiles that each belong to a
+// different opening.
 func TestOpeningsThatWaitForTheDiskAreBounded(t *testing.T) {
 	f := openFiles(t, t.TempDir(), func(l *profileLimits) { l.openings = 10 })
 	in := samplesOf(pprofstest.Input{Profile: phased("t", "both"), Hot: 1}.Build(t))[0]

@@ -14,8 +14,9 @@ import (
 	"time"
 )
 
-// tier describes the blocks of one age group. The blocks of a thinned tier begin at a
-// multiple of span. The time of other blocks is the time of their write.
+// tier describes the blocks of one age group. The time of a thinned block is the start
+// of the block, which is a multiple of span. The time of any other block is the time
+// when the block was written.
 type tier struct {
 	span int64 // length of a block, in seconds
 	step int64 // length of a point, in seconds; 0 if each reading is a point
@@ -262,9 +263,9 @@ func once(list []stepped) []stepped {
 	return out
 }
 
-// gapsOf returns the maximum distance between two points without a gap, in seconds, for
-// each tier. The maximum is three times the median distance of the readings plus 5
-// seconds. In a thinned tier, one step is added.
+// gapsOf returns the gap limit of each tier, in seconds. If two points are further apart
+// than the limit, there is a gap between them. The limit is three times the median distance
+// of the readings, plus 5 seconds. In a thinned tier, one step is added.
 func gapsOf(list []stepped) (gaps [peerTier]int64) {
 	var distances [peerTier][]int64
 	for i := 1; i < len(list); i++ {
@@ -331,7 +332,7 @@ func merge(a, b point) point {
 	return b
 }
 
-// thinOut merges points into steps.
+// thinOut merges all points of the same step into one point.
 func thinOut(list []point, step int64) []point {
 	slices.SortStableFunc(list, func(a, b point) int { return cmp.Compare(a.at, b.at) })
 	var out []point

@@ -33,8 +33,8 @@ const (
 	// flushEvery is the time between two writes of readings. A crash loses the readings
 	// since the last write.
 	flushEvery = time.Minute
-	// maxSetAside is the maximum number of databases that are set aside while the store
-	// is open. After that, the store keeps new data in memory, within the limits.
+	// maxSetAside is the maximum number of databases that are set aside while the store is
+	// open. Once this number is reached, the store keeps new data in memory, within the limits.
 	maxSetAside = 3
 )
 
@@ -440,9 +440,9 @@ func (s *Store) encode(is record) (unit UnitID, stored int64, data string) {
 	return unit, stored, string(encoded)
 }
 
-// touchSeen marks each unit that was last seen at least metricsEvery after
-// its last write. Every metricsEvery, touchSeen also marks all collectors.
-// The caller holds the lock.
+// touchSeen marks the units whose stored time of last contact is outdated by at least
+// metricsEvery. Every metricsEvery, touchSeen also marks all collectors. The caller
+// holds the lock.
 func (s *Store) touchSeen() {
 	for id, u := range s.units {
 		if u.seen-u.saved >= metricsEvery {

@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	// lively is the maximum time without data, in seconds, during which a unit, a
-	// condition or a state still counts as present.
+	// lively is the time, in seconds, for which a unit, a condition or a state counts as
+	// present after its latest data.
 	lively = 300
-	// evictAtOnce is a divisor. When a limit is reached, 1/100 of the units or
-	// openings is removed at once.
+	// When a limit is reached, the number of units or openings that are removed at once is
+	// the total number divided by evictAtOnce.
 	evictAtOnce = 100
 )
 
@@ -64,9 +64,10 @@ func IDOf(host, name string) UnitID {
 	return UnitID(hex.EncodeToString(sum[:8]))
 }
 
-// PutReadings adds the readings of a unit, and the states of the unit's policies. It uses
-// Host, Name and Resource of the unit. NaN stands for an unknown value or threshold. A
-// reading is merged into the previous reading if both have the same condition and time.
+// PutReadings adds the readings of a unit, and the states of the unit's policies. It
+// reads the fields Host, Name and Resource of the unit. An unknown value or threshold is
+// NaN. A reading is merged into the previous reading if both have the same condition and
+// time.
 func (s *Store) PutReadings(of Unit, readings []Reading, states map[string]string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 
 // These are the reasons why the console refuses a request to change something.
 const (
-	// RefusedOrigin means that a browser sent the request for another website.
+	// RefusedOrigin means that a browser sent the request on behalf of another website.
 	RefusedOrigin = "origin"
 	// RefusedToken means that the request does not contain the token of a page.
 	RefusedToken = "token"
@@ -27,8 +27,8 @@ const maxForm = 4 << 10
 // actionTimeout is the maximum time for the change that a form requests.
 const actionTimeout = 10 * time.Second
 
-// sameOrigin refuses requests for changes that a browser sends for another website. Such
-// requests also reach servers on localhost.
+// sameOrigin rejects a request for a change if the request comes from another website. A
+// browser can send such requests even to a server on localhost.
 func (s *Server) sameOrigin(next http.Handler) http.Handler {
 	protection := http.NewCrossOriginProtection()
 	protection.SetDenyHandler(s.answer(func(http.ResponseWriter, *http.Request) error {
@@ -38,9 +38,9 @@ func (s *Server) sameOrigin(next http.Handler) http.Handler {
 	return protection.Handler(next)
 }
 
-// form returns the handler of a form that changes something. most is the maximum
-// size of the form in bytes. The form must contain the token of a page. Other
-// websites cannot read the token.
+// form returns the handler of a form that changes something. most is the maximum size of
+// the form, in bytes. The form must contain the token that the pages contain. Other
+// websites cannot read this token.
 func (s *Server) form(most int64, h handler) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		if s.Token == "" {

@@ -21,7 +21,7 @@ const testToken = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 func withToken(o *Options) { o.Token = testToken }
 
-// manual replaces the manual trigger server.
+// manual is a fake of the manual trigger server.
 type manual struct {
 	opened  []store.Unit
 	err     error

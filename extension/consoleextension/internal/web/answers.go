@@ -18,10 +18,10 @@ import (
 const (
 	// computedAtOnce is the maximum number of answers that are computed at once.
 	computedAtOnce = 2
-	// answerBytes is the maximum total size of all answers that are not yet written
-	// to their readers, in bytes.
+	// answerBytes is the maximum total size, in bytes, of all answers that have not yet
+	// been written to their clients.
 	answerBytes = 64 << 20
-	// writeTimeout is the time within which a reader must receive the answer.
+	// writeTimeout is the maximum time for sending an answer to a client.
 	writeTimeout = 30 * time.Second
 )
 
@@ -75,9 +75,9 @@ func (a *answer) Write(p []byte) (int, error) {
 	return a.body.Write(p)
 }
 
-// get returns the answer for a key. If no other request computes the answer yet,
-// compute writes the answer. get fails if ctx ends before the answer is ready.
-// The caller must call release.
+// get returns the answer for a key. If no other request is computing the answer, get calls
+// compute to write it. get fails if ctx ends before the answer is ready. The caller must call
+// release.
 func (s *answers) get(ctx context.Context, key string, timeout time.Duration, compute func(context.Context, http.ResponseWriter)) (*answer, error) {
 	s.mu.Lock()
 	a := s.shared[key]
@@ -128,7 +128,8 @@ func (s *answers) compute(key string, a *answer, timeout time.Duration, compute 
 	a.weight = weight
 }
 
-// release releases an answer. The last release frees the bytes of the answer.
+// release is called when a reader no longer needs an answer. After the last reader, it
+// frees the memory reserved for the answer.
 func (s *answers) release(a *answer) {
 	s.mu.Lock()
 	a.readers--

@@ -255,7 +255,8 @@ func trend(r store.Reading, now time.Time, phase float64, hot []store.Opening) s
 	return t
 }
 
-// checkoutProfile returns a profile whose hot part is sha256 below (*Cart).Seal.
+// checkoutProfile returns a profile in which the sha256 functions below (*Cart).Seal are
+// hot.
 func checkoutProfile(key store.ProfileKey, at time.Time, scale int64, cool bool, phases []string) *profile.Profile {
 	unit, per := "nanoseconds", int64(10_300_000)
 	stacks := []struct {

@@ -65,7 +65,7 @@ func text(n int, s string) template.HTML {
 	return template.HTML(`<bdi` + title + `>` + template.HTMLEscapeString(short) + `</bdi>`) //nolint:gosec // escaped
 }
 
-// cutText returns at most n characters of a text, for display.
+// cutText shortens a string to n characters for display.
 func cutText(n int, s string) string {
 	short, _ := shorten(n, s)
 	return short
@@ -98,7 +98,8 @@ func shorten(n int, s string) (string, bool) {
 // escaped returns the escape sequence of a character in Go, such as \u202e.
 func escaped(r rune) string { return strings.Trim(strconv.QuoteRuneToASCII(r), "'") }
 
-// number returns a value with three significant digits, or all of its integer part.
+// number formats a value with at most three significant digits. However, it formats values
+// from 100 to 1e15 as whole numbers.
 func number(v float64) string {
 	switch abs := math.Abs(v); {
 	case math.IsNaN(v):
@@ -250,7 +251,7 @@ func unitOf(monitor string) string {
 	return ""
 }
 
-// measure returns the value of a monitor and its unit.
+// measure formats a value of a monitor together with the monitor's unit.
 func measure(monitor string, v float64) string {
 	unit := unitOf(monitor)
 	if unit == "" || math.IsNaN(v) {
@@ -306,8 +307,8 @@ func isUnnamed(service string) bool {
 	return service == "" || strings.HasPrefix(service, "unknown_service")
 }
 
-// unitPlace returns the place where a unit runs. This is a pod and
-// container, a cgroup or a process.
+// unitPlace returns the place where a unit runs. The place is a pod and a container, a
+// cgroup, or a process.
 func unitPlace(u store.Unit) string {
 	if pod := u.Resource[attr.PodName]; pod != "" {
 		place := pod

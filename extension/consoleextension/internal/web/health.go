@@ -68,7 +68,7 @@ type instanceRow struct {
 	More     int // number of warnings that are not shown
 }
 
-// statement is a log message of a component about its work.
+// statement is a log message in which a component describes its work.
 type statement struct {
 	At        time.Time
 	Component string
@@ -98,7 +98,7 @@ type outcomeRow struct {
 	All      int64
 }
 
-// health answers with the page of collectors.
+// health serves the page of collectors.
 func (s *Server) health(w http.ResponseWriter, r *http.Request) error {
 	instances := s.Store.Instances()
 	p := healthPage{Usage: s.Store.Usage()}
@@ -143,18 +143,18 @@ func newInstanceRow(of store.Instance, now time.Time) instanceRow {
 	return row
 }
 
-// before reports whether a collector is an earlier run of the same collector as
-// later. Each run has its own ID.
+// before reports whether i is an earlier run of the collector that later describes. Each
+// run has its own ID.
 func (i *instanceRow) before(later store.Instance) bool {
 	return i.Host != "" && i.Host == later.Host && i.Service == later.Service && i.Last.Before(later.First)
 }
 
-// starts lists startup messages of samplers and cpu_trigger. The messages describe what
-// these components can do and cannot do on this host.
+// starts lists the startup messages of the samplers and of cpu_trigger. These messages
+// describe the capabilities and limitations of the components on this host.
 var starts = []string{"sampling started", "off-CPU sampling started", "allocation sampling started", "cgroup mode"}
 
-// missing lists the fields of the startup messages that describe
-// missing work and the reasons.
+// missing lists the log fields of startup messages that describe which work is missing
+// and why.
 var missing = []string{"not_sampled", "not_shown", "why", "limited"}
 
 // statements returns the newest startup message of each kind from each component.
@@ -264,8 +264,8 @@ var outcomesByName = []struct{ name, what string }{
 	{"console.items", "items for a console"},
 }
 
-// losses returns the rows of the metrics that count losses, and the rows of the
-// metrics that count by outcome.
+// losses returns one row for each metric that counts losses, and one row for each metric
+// that counts by outcome.
 func losses(metrics []store.Metric) (lost []lossRow, outcomes []outcomeRow) {
 	byOutcome := map[string]map[string]int64{}
 	for _, m := range metrics {

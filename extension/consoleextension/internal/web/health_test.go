@@ -102,8 +102,8 @@ func TestTheHealthPageSaysHowToTurnItOn(t *testing.T) {
 	require.Contains(t, find(page, "pre")[0].FirstChild.Data, "periodic:")
 }
 
-// TestPagesShowWhatHidesOthers covers an ID with control characters and with characters
-// that reorder text. Templates do not escape these characters in attributes of elements.
+// TestPagesShowWhatHidesOthers covers an ID with control characters and bidirectional
+// formatting characters. Templates do not escape these characters in attribute values.
 func TestPagesShowWhatHidesOthers(t *testing.T) {
 	m := &Memory{AllInstances: []store.Instance{collector()}}
 	m.AllInstances[0].ID = "\x1b[31m\u202egpj.exe"

@@ -34,8 +34,8 @@ const (
 	placeLength = 60
 	// choicesPerUnit is the maximum number of openings that are offered for a comparison.
 	choicesPerUnit = 100
-	// queryText is the maximum length of a text in the URL, in bytes. The texts of
-	// the URL become parts of links.
+	// queryText is the maximum length of a text parameter in the URL, in bytes. Pages repeat
+	// these parameters in their links.
 	queryText = 1024
 )
 
@@ -53,7 +53,8 @@ type openingQuery struct {
 	report   string // suffix of the ids of a profile in a report; empty on a page
 }
 
-// texts returns pointers to the texts of the query, by the names of the URL parameters.
+// texts returns pointers to the string fields of the query, by the names of the URL
+// parameters.
 func (q *openingQuery) texts() map[string]*string {
 	return map[string]*string{
 		"type": &q.Profile.Type, "origin": &q.Profile.Origin, "scope": &q.Profile.Scope,
@@ -132,8 +133,8 @@ type requestRow struct {
 	Parts                []partRow
 }
 
-// newRequestRow returns the row of a request. The parts of a request that ran or waited in
-// several threads at once may be longer than the request.
+// newRequestRow returns the row of a request. If the request ran or waited in several
+// threads at once, the sum of its parts may exceed its duration.
 func newRequestRow(r store.Request, link string) requestRow {
 	row := requestRow{Route: r.Route, URL: link, Duration: formatDuration(milliseconds(r.Duration)), Failed: r.Failed}
 	sum := r.CPU
@@ -193,8 +194,8 @@ type profileView struct {
 	Choices    []choiceGroup
 	NoBaseline string // why there is no comparison
 
-	// Hottest are the functions with the largest self values. Grown are the functions
-	// whose share has grown most since the profile that this profile is compared with.
+	// Hottest lists the functions with the largest self values. Grown lists the functions
+	// whose share has grown most in comparison with the other profile.
 	Hottest, Grown []functionRow
 
 	Columns  []tableColumn
@@ -233,7 +234,7 @@ func (s *Server) ofOpening(h func(http.ResponseWriter, *http.Request, store.Open
 	}
 }
 
-// opening answers with the page of an opening.
+// opening serves the page of an opening.
 func (s *Server) opening(w http.ResponseWriter, r *http.Request, o store.Opening, q openingQuery) error {
 	p, err := s.openingPage(r.Context(), o, q)
 	if err != nil {
@@ -294,8 +295,8 @@ func (s *Server) openingPage(ctx context.Context, o store.Opening, q openingQuer
 	return p, nil
 }
 
-// lost returns the reason why an expected profile cannot be shown. For errors with other
-// causes, it returns an empty text.
+// lost returns the reason why an expected profile cannot be shown. It returns an empty
+// text for all other errors.
 func lost(err error) string {
 	switch {
 	case errors.Is(err, store.ErrDamaged):
@@ -376,8 +377,8 @@ func (s *Server) read(ctx context.Context, o store.Opening, q openingQuery) (*pr
 	return v, nil
 }
 
-// findProfile returns the first profile that matches a key. An empty origin, scope or
-// moment matches any value. An empty type matches any profile.
+// findProfile returns the first profile that matches a key. An empty origin or scope, or a
+// zero moment, matches any value. An empty type matches any profile.
 func findProfile(o store.Opening, key store.ProfileKey) (store.ProfileInfo, error) {
 	if len(o.Profiles) == 0 {
 		return store.ProfileInfo{}, errNoProfile
@@ -462,8 +463,8 @@ func (v *profileView) parts(opening string) {
 	v.Routes = v.labelled(opening, flame.Route)
 }
 
-// labelled returns the same rows as the method rows. If no sample has the
-// label, it returns no rows.
+// labelled is like rows, but returns at most threadsPerList rows. If no sample has the label,
+// it returns no rows.
 func (v *profileView) labelled(opening string, label flame.Label) []partRow {
 	rows := v.rows(v.query.Parts(label), opening, label)
 	if len(rows) == 1 && rows[0].Class == "" {
@@ -576,7 +577,7 @@ func CheckTraceURL(link string) error {
 	return err
 }
 
-// flameJSON answers with the flame graph.
+// flameJSON serves the flame graph as JSON.
 func (s *Server) flameJSON(w http.ResponseWriter, r *http.Request, o store.Opening, q openingQuery) error {
 	v, err := s.read(r.Context(), o, q)
 	if err != nil {
@@ -598,7 +599,7 @@ func withoutProfile(err error) error {
 	return err
 }
 
-// profileFile answers with a profile of the opening for go tool pprof.
+// profileFile serves a profile of the opening as a file for go tool pprof.
 func (s *Server) profileFile(w http.ResponseWriter, r *http.Request, o store.Opening, q openingQuery) error {
 	info, err := findProfile(o, q.Profile)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
 )
 
-// The parameter against in the URL is the ID of an opening, or one of these values.
+// The URL parameter against contains the ID of an opening or one of these values.
 const (
 	againstNothing = "none"
 	againstBefore  = "before" // the same profile before the trigger
@@ -31,7 +31,7 @@ type comparison struct {
 	Rate      string
 }
 
-// choice is an opening to compare with.
+// choice is an opening that the user can select for a comparison.
 type choice struct {
 	Value, Text string
 	Time        time.Time
@@ -138,7 +138,8 @@ func (c candidates) baseline() (found store.Opening, why string) {
 	return found, why
 }
 
-// candidate returns the opening with an ID. The opening may be older than the candidates.
+// candidate returns the opening with the given ID. This opening may be older than the
+// openings in c.
 func (s *Server) candidate(ctx context.Context, c candidates, id string) (store.Opening, error) {
 	for _, other := range slices.Concat(c.openings, c.baselines) {
 		if other.ID == id {
@@ -190,7 +191,7 @@ func (s *Server) compareWith(ctx context.Context, c candidates, other store.Open
 	return nil
 }
 
-// choose lists the openings to compare with.
+// choose lists the openings that the profile can be compared with.
 func (v *profileView) choose(c candidates, other store.Opening) {
 	all := slices.Concat(c.openings, c.baselines)
 	if other.ID != "" {

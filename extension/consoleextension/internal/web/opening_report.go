@@ -23,7 +23,7 @@ const (
 	// reportBytes is the maximum size of a report, in bytes. The report lists the names
 	// of the profiles that do not fit.
 	reportBytes = 8 << 20
-	// reportRows is the length of the two lists of a profile's functions. One list is
+	// reportRows is the maximum length of each of the two lists of functions. One list is
 	// sorted by self, and the other list is sorted by total.
 	reportRows = 100
 )
@@ -42,7 +42,7 @@ type reportPage struct {
 	Version string
 }
 
-// report answers with an opening as one HTML file. The file does not need a server.
+// report serves an opening as one HTML file. The file can be viewed without a server.
 func (s *Server) report(w http.ResponseWriter, r *http.Request, o store.Opening, q openingQuery) error {
 	q = openingQuery{Against: q.Against, Rows: reportRows, report: "-1"}
 	p, err := s.openingPage(r.Context(), o, q)

@@ -43,7 +43,8 @@ func class(name string) func(*html.Node) bool {
 	}
 }
 
-// one returns the only element that find returns.
+// one returns the element that find returns. The test fails if find does not return
+// exactly one element.
 func one(t testing.TB, n *html.Node, tag string, is ...func(*html.Node) bool) *html.Node {
 	t.Helper()
 	found := find(n, tag, is...)

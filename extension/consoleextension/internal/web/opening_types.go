@@ -33,8 +33,8 @@ func (t profileType) inKernel() bool {
 	return false
 }
 
-// profileTypes lists the types in the order of the pages. All other
-// types come after these types.
+// profileTypes lists the types in the order in which pages show them. Pages show all other
+// types after these types.
 var profileTypes = []profileType{
 	{"cpu", "CPU", "CPU time"},
 	{"wall", "Wall clock", "time of threads, running or not"},

@@ -61,7 +61,7 @@ func reasonKind(o store.Opening) string {
 	return o.Kind
 }
 
-// openings answers with the list of the openings of all units.
+// openings serves the page that lists the openings of all units.
 func (s *Server) openings(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	now := s.Now()
@@ -150,8 +150,8 @@ type hottest struct {
 	Later                  bool // the profile has not been read yet
 }
 
-// hottest returns the hottest function of an opening. It skips profiles whose stacks all
-// end in the kernel, and reads the first other profile.
+// hottest returns the hottest function of an opening. It reads the first profile whose stacks
+// do not all end in the kernel.
 func (s *Server) hottest(ctx context.Context, o store.Opening) (h hottest) {
 	profiles := sortProfiles(o.Profiles)
 	i := slices.IndexFunc(profiles, func(p store.ProfileInfo) bool { return !typeOf(p.Type).inKernel() })

@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// peersBefore is a time span before an opening. The page also shows
-	// the peers of this time span.
+	// peersBefore is the length of the time before an opening for which the page also shows
+	// peers.
 	peersBefore = 30 * time.Second
 	// peersPerTable is the maximum number of peers in the table. peersPerSide is the
 	// maximum number of peers on each side of the picture.
@@ -33,9 +33,9 @@ const (
 	slowPeer, lossyPeer = 50 * time.Millisecond, 1.0
 	// A peer with at most fewRetransmits retransmitted segments is never marked as lossy.
 	fewRetransmits = 3
-	// slowReader and slowReading define when a peer is marked as a slow reader. The
-	// window of such a peer limits sending for at least slowReader percent of the sending
-	// time, and for at least the time slowReading.
+	// A peer is marked as a slow reader if its window limits sending for long enough.
+	// slowReader is the minimum percentage of the sending time, and slowReading is the
+	// minimum time.
 	slowReader, slowReading = 20.0, time.Second
 )
 
@@ -180,7 +180,8 @@ var peerOrders = []struct {
 	{"failed", "Failed connects", "connections that the unit began and that were not established", func(p *peerRow) float64 { return float64(p.ConnectFailures) }},
 }
 
-// sort sorts the table by a column, and adds the columns with links to other orders.
+// sort sorts the rows by a column. It also adds the column headings, which link to the other
+// orders.
 func (v *peersView) sort(sorted string, link func(string) string) {
 	for i, c := range peerOrders {
 		column := tableColumn{Text: c.text, Title: c.title, Key: c.key, URL: link(c.key)}
@@ -252,7 +253,7 @@ func newPeerRow(p store.Peer) peerRow {
 	return r
 }
 
-// mark adds a description of each way in which a peer makes the unit wait.
+// mark adds a mark for each reason why the peer may slow down the unit.
 func (r *peerRow) mark(slow time.Duration, lossy float64) {
 	if r.Slow = r.RTT >= slow; r.Slow {
 		r.Marks = append(r.Marks, "slow: "+formatDuration(r.RTT)+" there and back")

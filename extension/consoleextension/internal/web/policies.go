@@ -76,11 +76,11 @@ type filePart struct {
 	Checked bool     // the text has no faults
 	Saved   bool     // the file still has the version that was saved
 	Changed bool     // another writer changed the file after the editor read it
-	// Took lists the policy changes by which collectors put this version in force.
+	// Took lists the policy changes in which collectors adopted this version.
 	Took []store.PolicyChange
 }
 
-// policies answers with the page of policies.
+// policies serves the page of policies.
 func (s *Server) policies(w http.ResponseWriter, r *http.Request) error {
 	file := s.file(r.Context())
 	if file != nil {
@@ -199,7 +199,7 @@ func (s *Server) renderPolicies(w http.ResponseWriter, r *http.Request, file *fi
 	})
 }
 
-// addPolicies adds the policies of a file that no unit has used yet.
+// addPolicies adds rows for policies that are in the file but that no unit has used yet.
 func (p *policiesPage) addPolicies(document []byte) {
 	inFile, _ := policyfile.Policies(document) // faults are shown beside the text
 	for _, of := range inFile {
@@ -287,7 +287,7 @@ func versions(changes []store.PolicyChange, instances []store.Instance) []store.
 	return slices.SortedFunc(maps.Values(by), func(a, b store.PolicyChange) int { return cmp.Compare(a.Host, b.Host) })
 }
 
-// InForce describes whether a reader of the file has this version in force.
+// InForce describes which version of the file a reader uses.
 func (f *filePart) InForce(r hotunitsextension.PolicyFile) string {
 	switch version := r.Version(); version {
 	case "":

@@ -48,8 +48,8 @@ func TestThePoliciesPage(t *testing.T) {
 	require.Equal(t, "opened by hand or by alert", cells(3)[1])
 }
 
-// TestTheVersionInForceIsThatOfTheCollectorsMetric covers collectors that have read their
-// policies at the start. Reading policies at the start is not reported as a change.
+// TestTheVersionInForceIsThatOfTheCollectorsMetric covers collectors that read their
+// policies at startup. Collectors do not report the policies at startup as a change.
 func TestTheVersionInForceIsThatOfTheCollectorsMetric(t *testing.T) {
 	point := func(version string, at time.Time) store.Metric {
 		return store.Metric{Name: "otelcol_cpu_trigger.policies", At: at, Value: 2, Attributes: map[string]string{"version": version}}
@@ -68,7 +68,8 @@ func TestTheVersionInForceIsThatOfTheCollectorsMetric(t *testing.T) {
 }
 
 // TestPoliciesThatMatchNoUnitAreShown checks that only current reports are shown. A
-// report is ignored if the collector has started or its policies have changed since then.
+// report is outdated if the collector has restarted or its policies have changed since
+// the report.
 func TestPoliciesThatMatchNoUnitAreShown(t *testing.T) {
 	said := func(policy, host string, at time.Duration) store.PolicyChange {
 		return store.PolicyChange{Host: host, At: testNow.Add(at), Unmatched: policy, Why: "did you mean service.name?"}

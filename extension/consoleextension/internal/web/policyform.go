@@ -76,8 +76,8 @@ func (f *policyForm) fill(units []store.UnitSummary, now time.Time) {
 	f.Matching = matching(units, f.Key, f.Glob, now)
 }
 
-// put reads the fields of a request. It returns the text, in which it puts the policy
-// that the fields describe. It returns false if a field has a fault.
+// put reads the fields of a request, and adds the policy that they describe to the
+// text. It returns the new text. It returns false if a field has a fault.
 func (f *policyForm) put(text string, fields url.Values) (string, bool) {
 	get := func(name string) string { return strings.TrimSpace(fields.Get("policy_" + name)) }
 	f.Editing = fields.Get("editing")

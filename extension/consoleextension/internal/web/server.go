@@ -84,8 +84,8 @@ type Server struct {
 // timeout, and 500 for any other error.
 type handler func(http.ResponseWriter, *http.Request) error
 
-// routes returns the handlers of pages, and the handlers of files that pages load. The
-// keys are patterns of http.ServeMux. The route of static files is not included.
+// routes returns the handlers of pages, of forms, and of files that pages load. The keys
+// are patterns of http.ServeMux. The route of static files is not included.
 func (s *Server) routes() map[string]handler {
 	return map[string]handler{
 		"GET /{$}":                         s.openings,
@@ -160,8 +160,8 @@ func New(options Options) (http.Handler, error) {
 	return secured(s.sameOrigin(mux)), nil
 }
 
-// parseTemplates returns one template per file of templates. Each template includes
-// layout.html and the definitions of templates/parts.
+// parseTemplates returns one template for each file in templates. Each template includes
+// layout.html and the definitions in templates/parts.
 func parseTemplates(files fs.FS, functions template.FuncMap) (map[string]*template.Template, error) {
 	names, err := fs.Glob(files, "templates/*.html")
 	if err != nil {
@@ -194,8 +194,8 @@ func secured(next http.Handler) http.Handler {
 	})
 }
 
-// answer returns a handler that calls h with a deadline. If several equal GET or HEAD
-// requests wait at the same time, their common answer is computed only once.
+// answer returns a handler that calls h with a deadline. If identical GET or HEAD
+// requests wait at the same time, the response is computed once for all of them.
 func (s *Server) answer(h handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), s.readTimeout)
@@ -252,8 +252,8 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, f failure) {
 	}
 }
 
-// render writes a page. If the template fails, an [answer] contains an error page
-// instead of a part of the page.
+// render writes a page. If the template fails, render returns an error. The caller can
+// then replace the partial page in an [answer] with an error page.
 func (s *Server) render(w http.ResponseWriter, _ *http.Request, p page) error {
 	t, ok := s.templates[p.Template]
 	if !ok {

@@ -20,8 +20,8 @@ import (
 
 var testNow = time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
 
-// newTestServer returns a server of the pages of a store. The clock of
-// the server stands at testNow.
+// newTestServer returns a server for the pages of a store. The server's clock always
+// returns testNow.
 func newTestServer(t testing.TB, m *Memory, change ...func(*Options)) http.Handler {
 	t.Helper()
 	o := Options{Store: m, Now: func() time.Time { return testNow }, Version: "0.0.1", CountRefused: func(string) {}, readTimeout: time.Hour}
@@ -58,7 +58,7 @@ func parse(t testing.TB, r io.Reader) *html.Node {
 }
 
 // find returns the elements below n that have the tag and meet all conditions. The
-// tag "*" stands for all tags.
+// tag "*" matches every element.
 func find(n *html.Node, tag string, is ...func(*html.Node) bool) []*html.Node {
 	var found []*html.Node
 	for d := range n.Descendants() {
@@ -114,9 +114,9 @@ func TestSecurityHeaders(t *testing.T) {
 	}
 }
 
-// TestPagesKeepToTheirPolicy checks that the content security policy blocks
-// nothing on the pages. Pages must have no inline scripts, styles or handlers,
-// and no files from other hosts.
+// TestPagesKeepToTheirPolicy checks that all pages comply with the content security
+// policy. Pages must have no inline scripts, styles or handlers, and no files from other
+// hosts.
 func TestPagesKeepToTheirPolicy(t *testing.T) {
 	h := newTestServer(t, Demo(testNow))
 	for _, url := range []string{"/", "/units/" + string(CheckoutID), "/policies", "/health", "/nothing"} {

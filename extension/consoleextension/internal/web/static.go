@@ -45,7 +45,7 @@ func newStaticFiles() (*staticFiles, error) {
 	return s, err
 }
 
-// url returns the URL of a file. A template calls url by {{static "NAME"}}.
+// url returns the URL of a file. Templates call it as {{static "NAME"}}.
 func (s *staticFiles) url(name string) (string, error) {
 	version, ok := s.version[name]
 	if !ok {

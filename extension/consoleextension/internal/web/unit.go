@@ -54,8 +54,8 @@ func rangeLinks(q url.Values, span timeRange) (links []rangeLink) {
 	return links
 }
 
-// rangeOf returns the range that a URL selects. By default, the range has the
-// length usual and ends at end.
+// rangeOf returns the range that a URL selects. usual is the default length of the
+// range, and end is its default end.
 func rangeOf(q url.Values, usual time.Duration, end time.Time) (timeRange, error) {
 	if q.Get("from") != "" || q.Get("to") != "" {
 		to, err := momentOf(q.Get("to"), end)
@@ -76,8 +76,8 @@ func rangeOf(q url.Values, usual time.Duration, end time.Time) (timeRange, error
 	return timeRange{From: end.Add(-last), To: end, Last: last}, nil
 }
 
-// momentOf parses a time. A time without a zone is in UTC, such as a time from a
-// browser's field. For an empty text, momentOf returns otherwise.
+// momentOf parses a time. If the text is empty, momentOf returns otherwise. A time without
+// a zone is interpreted as UTC. Browsers send such times from input fields.
 func momentOf(text string, otherwise time.Time) (at time.Time, err error) {
 	if text == "" {
 		return otherwise, nil
@@ -145,7 +145,7 @@ func (s *Server) unitIn(r *http.Request) (u store.UnitSummary, span timeRange, e
 	return u, span, err
 }
 
-// unit answers with the page of a unit.
+// unit serves the page of a unit.
 func (s *Server) unit(w http.ResponseWriter, r *http.Request) error {
 	u, span, err := s.unitIn(r)
 	if err != nil {
@@ -182,9 +182,9 @@ func (s *Server) unit(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// clip moves the start of a range that ends now to the first reading. The range still has
-// at least the length shortestRange. If the gap before the first reading is less than 1 %
-// of the range, clip does nothing.
+// clip shortens a range that ends now, so that the range starts at the first reading. The
+// range keeps at least the length shortestRange. If the gap before the first reading is
+// less than 1 % of the range, clip does not change the range.
 func (t *timeRange) clip(trends []store.Trend) {
 	first := t.To
 	for _, trend := range trends {
@@ -215,8 +215,8 @@ func newOpeningRow(o store.Opening, now time.Time) openingRow {
 	return row
 }
 
-// share sets With if the opening has no profiles of its own. If several policies hold a
-// gate open, the profiles belong to the opening that began first.
+// share sets With if the opening has no profiles. If several policies hold a gate open,
+// the profiles belong to the opening that began first.
 func (row *openingRow) share(all []store.Opening, now time.Time) {
 	if len(row.Profiles) > 0 || row.NothingExported != "" {
 		return

@@ -24,7 +24,7 @@ const (
 	// readingsPerRow, statesPerRow and refusalsPerRow are the maximum numbers of
 	// readings, states and refusals in a row.
 	readingsPerRow, statesPerRow, refusalsPerRow = 4, 6, 6
-	// searchedText is the number of bytes of each text that a search compares.
+	// searchedText is the maximum number of bytes of a text that are searched.
 	searchedText = 1024
 	// quietAfter is the time without data after which a unit is shown as quiet. Readings
 	// arrive at the receiver's collection_interval, which is 10 seconds by default.
@@ -97,7 +97,7 @@ type readingCell struct {
 // barThreshold is the position of the threshold in a bar, in percent.
 const barThreshold = 66
 
-// units answers with the list of all units.
+// units serves the page that lists all units.
 func (s *Server) units(w http.ResponseWriter, r *http.Request) error {
 	all := s.Store.Units()
 	q := r.URL.Query()
@@ -162,9 +162,10 @@ func howHot(u store.UnitSummary) float64 {
 	return near
 }
 
-// fold removes units that are not hot, and counts the removed units. It removes units
-// that are gone, processes without a service or container, and idle units. Nothing is
-// removed if the user searches or requests all units.
+// fold removes units of little interest, and counts the removed units by reason. It
+// removes units that are gone or silent, processes without a service or container, and
+// idle units. Hot units are always kept. If the user requests all units, all units are
+// kept. fold is not called for a search.
 func (p *unitsPage) fold(found []unitRow) []unitRow {
 	if p.All {
 		return found
@@ -225,7 +226,7 @@ func quiet(u store.UnitSummary, now time.Time) bool {
 	return gone || now.Sub(u.Last) > quietAfter
 }
 
-// URL returns the URL of another order or page of the same search.
+// URL returns the URL of the same search with another sort order or page.
 func (p unitsPage) URL(sort string, number int) string {
 	q := url.Values{}
 	if p.Query != "" {

@@ -54,7 +54,8 @@ const (
 	corrupt         // shorter than its header or counts declare
 )
 
-// Decoder decodes records into Records.
+// Decoder decodes the kernel's records. Its fields must match the attributes of the perf
+// events.
 type Decoder struct {
 	// Cgroup reports whether the sample_type includes PERF_SAMPLE_CGROUP.
 	Cgroup bool

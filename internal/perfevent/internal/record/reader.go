@@ -10,8 +10,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
 )
 
-// Reader merges the records of all rings by time and decodes them, round by round. One
-// goroutine calls Next.
+// Reader merges the records of all rings by time and decodes them, round by round. Only
+// one goroutine may call Next.
 type Reader struct {
 	Decoder
 	Counters
@@ -34,7 +34,7 @@ type Reader struct {
 // Counters contains the counts of the records that Next does not return. They may be read
 // concurrently.
 type Counters struct {
-	// Lost counts the samples and context switches that did not fit a ring. LostRecords
+	// Lost counts the samples and context switches that did not fit into a ring. LostRecords
 	// counts other records that did not fit. LostSamples counts samples that the kernel
 	// dropped earlier.
 	Lost, LostRecords, LostSamples atomic.Uint64

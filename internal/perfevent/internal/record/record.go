@@ -9,7 +9,7 @@ import "github.com/hotprofile/hotprofile/internal/perfevent/internal/ring"
 // Type is the type of a record. It determines which field of a Record is set.
 type Type uint8
 
-// The types of records that Read returns. Records of other types are skipped.
+// These are the types of records that Read returns. Records of other types are skipped.
 const (
 	TypeSample Type = iota + 1
 	TypeMmap
@@ -32,8 +32,8 @@ type Record struct {
 	// Time is CLOCK_MONOTONIC in nanoseconds. ClockOffset converts it to Unix time.
 	Time int64
 	CPU  int
-	// PID and TID identify the thread that ran when the record was written, in this
-	// process's pid namespace. They are 0 for the idle task and for a thread outside the
+	// PID and TID identify the thread that ran when the record was written. They are ids in
+	// this process's pid namespace. They are 0 for the idle task and for a thread outside the
 	// namespace. They are -1 if the thread was exiting and had no id left.
 	PID, TID int
 	// ID is the kernel's id of the event that wrote the record.
@@ -52,8 +52,8 @@ type Record struct {
 // Sample is the stack of a thread that ran on a CPU for one more period. It is set for
 // TypeSample.
 type Sample struct {
-	// Kernel and User are the instruction pointers, leaf first. All but the first pointer
-	// of each are return addresses.
+	// Kernel and User are the instruction pointers, leaf first. In each list, all pointers
+	// except the first are return addresses.
 	Kernel, User []uint64
 	// InKernel reports whether the thread was interrupted in the kernel. If so, the first
 	// address of User is the address after the system call, or the faulting instruction.
@@ -64,9 +64,9 @@ type Sample struct {
 	// Period is the CPU time in nanoseconds that the sample represents. It is 0 in a
 	// session that samples context switches or tracepoints.
 	Period int64
-	// Hits is the total number of hits of the event that wrote the sample, in a session
-	// that samples tracepoints. HitsLost counts samples of the event that did not fit the
-	// ring. It is 0 before Linux 6.0.
+	// Hits is the total number of hits of the event that wrote the sample. It is set in
+	// sessions that sample tracepoints. HitsLost counts samples of the event that did not fit
+	// into the ring. HitsLost is 0 before Linux 6.0.
 	Hits, HitsLost uint64
 	// Raw is the tracepoint's record of the hit.
 	Raw []byte
@@ -114,7 +114,7 @@ type Task struct {
 	PID, PPID, TID, PTID int
 }
 
-// Lost counts records that did not fit a ring. It is set for TypeLost.
+// Lost counts records that did not fit into a ring. It is set for TypeLost.
 type Lost struct {
 	Count uint64
 	// Kinds are the kinds of records that may be lost.

@@ -70,7 +70,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // Scope is the kind of sampling that needs a right.
 type Scope uint8
 
-// The scopes for which the kernel has different rules.
+// These are the scopes for which the kernel has different rules.
 const (
 	Own         Scope = iota // own processes
 	Host                     // the whole host, and any cgroup
@@ -146,7 +146,7 @@ func missing(sc Scope, what string, s situation, answer error) *Error {
 		e.Needed = []string{"a seccomp profile that permits perf_event_open"}
 		e.Have = "the capability is there"
 	case s.filtered:
-		// Container engines permit the call with the capability.
+		// Container engines permit the call if the container has the capability.
 		e.Needed = []string{capability, "a seccomp profile that permits perf_event_open"}
 		e.Have = ""
 	case s.haveAdmin && !s.userNamespace:

@@ -60,8 +60,8 @@ func Map(attr *unix.PerfEventAttr, pid, cpu, size int) (*Mapped, error) {
 	}, nil
 }
 
-// ended reports whether the event's clock has not advanced since the last call, which means
-// that its CPU went offline. The kernel does not report this in any other way. The event
+// ended reports whether the event's CPU went offline. In this case, the event's clock has not
+// advanced since the last call. The kernel does not report this in any other way. The event
 // stays open but cannot be enabled again.
 func (r *Mapped) ended() bool {
 	if !r.alwaysOn {
@@ -92,7 +92,8 @@ func (r *Mapped) close() error {
 	return errors.Join(append(errs, unix.Munmap(r.memory), unix.Close(r.FD))...)
 }
 
-// Size returns bytes rounded up to a power of two of pages.
+// Size returns the size of a ring for the given number of bytes. The number of pages is
+// rounded up to a power of two.
 func Size(bytes int) int {
 	size := os.Getpagesize()
 	for size < bytes {

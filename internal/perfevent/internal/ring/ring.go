@@ -71,9 +71,9 @@ func (r *Ring) Begin() { r.limit = atomic.LoadUint64(r.head) }
 // Full reports whether fewer than spare bytes were free when the round began.
 func (r *Ring) Full(spare int) bool { return r.limit-r.released+uint64(spare) > r.size() }
 
-// LossPending reports whether the kernel may still report a loss. This is the case after
-// the ring was nearly full, until a record that was written later has been read. After
-// maxWaits calls it returns false, because an idle CPU writes no records.
+// LossPending reports whether the kernel may still report a loss. After the ring was
+// nearly full, LossPending returns true until a record that was written later has been
+// read. After maxWaits calls it returns false, because an idle CPU writes no records.
 func (r *Ring) LossPending() bool {
 	if r.next > r.full || r.waits == 0 {
 		return false
@@ -116,7 +116,7 @@ func (r *Ring) Record(scratch []uint64) []uint64 {
 	return r.Copy(scratch)
 }
 
-// Copy copies the record that Peek saw to scratch, and returns the copy.
+// Copy copies the record whose header Peek returned to scratch, and returns the copy.
 func (r *Ring) Copy(scratch []uint64) []uint64 {
 	start := int(r.next / WordSize & uint64(len(r.data)-1))
 	n := copy(scratch[:r.words], r.data[start:])

@@ -377,8 +377,8 @@ func (w *waker) anyReady() bool {
 	return slices.ContainsFunc(w.rings, func(r *Mapped) bool { return r.ready(w.prompt) })
 }
 
-// arm with armed true makes the outer epoll report when a ring becomes ready. With armed
-// false, the outer epoll ignores the rings until the next wait.
+// arm sets whether the outer epoll reports that a ring is ready. If armed is false, the
+// outer epoll ignores the rings until the next wait.
 func (w *waker) arm(outer uintptr, armed bool) {
 	if armed == w.armed {
 		return

@@ -61,8 +61,8 @@ type Stamper struct {
 	labels     []labels
 }
 
-// Begin starts a batch with the dictionary d. clean is true if d contains
-// no key of a reason.
+// Begin starts a batch with the dictionary d. clean is true if d contains no key for which
+// IsReason returns true.
 func (s *Stamper) Begin(d pprofile.ProfilesDictionary, clean bool) {
 	reuse := isAdded
 	if clean && d.LinkTable().Len() <= 1 { // route attributes are only added to samples with links
@@ -170,7 +170,8 @@ func (s *Stamper) add(r *reason) {
 // may already have a route.
 func isAdded(key string) bool { return IsReason(key) || key == attr.HTTPRoute || key == attr.RPCMethod }
 
-// IsReason reports whether a key belongs to an attribute of a reason.
+// IsReason reports whether a key belongs to an attribute that a gate adds to explain why a
+// profile was sent.
 func IsReason(key string) bool {
 	return key == attr.Unit || key == attr.Request || strings.HasPrefix(key, attr.TriggerPrefix)
 }

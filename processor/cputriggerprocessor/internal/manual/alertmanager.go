@@ -71,8 +71,8 @@ func (a *Alerts) answerTo(w http.ResponseWriter, r *http.Request) (any, error) {
 	return alertsAnswer{Alerts: answers, NotHandled: beyond}, err
 }
 
-// decodeAlerts decodes a webhook message. beyond is the number of alerts beyond maxAlerts.
-// An alert with a fault does not affect the others.
+// decodeAlerts decodes a webhook message. beyond is the number of alerts beyond maxAlerts. An
+// alert with a fault does not affect the other alerts.
 func decodeAlerts(body []byte) (alerts []alert, beyond int, err error) {
 	var message struct {
 		Version string            `json:"version"`

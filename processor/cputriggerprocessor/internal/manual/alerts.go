@@ -42,8 +42,8 @@ const (
 	maxName    = 128 // bytes
 	otherAlert = "alert"
 
-	// StartTolerance is the maximum time by which a process may start after the alert that
-	// names it.
+	// StartTolerance is the maximum delay between the start of an alert and the start of a
+	// process that the alert names.
 	StartTolerance = 2 * time.Second
 )
 

@@ -36,8 +36,9 @@ type AlertsConfig struct {
 	// Duration is the time for which an alert opens a gate, from 1s to 24h. Zero, the
 	// default, means the duration of the first policy.
 	Duration time.Duration `mapstructure:"duration"`
-	// Labels maps labels of alerts to resource attributes of a unit's profiles, or to
-	// cgroup. A configured map replaces all default labels.
+	// Labels maps the label names of alerts to the names of resource attributes of a unit's
+	// profiles. An alert label may also map to cgroup. A configured map replaces all default
+	// labels.
 	Labels map[string]string `mapstructure:"labels"`
 
 	// prevents unkeyed literal initialization

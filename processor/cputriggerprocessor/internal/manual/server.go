@@ -62,7 +62,7 @@ var ErrNotOpen = errors.New("the unit has no gate that was opened by hand")
 // ErrShutdown is returned for requests after the shutdown.
 var ErrShutdown = errors.New("cpu_trigger was shut down: gates no longer open")
 
-// refusal is an error with the HTTP status of its answer.
+// refusal is an error with the HTTP status code of the response.
 type refusal struct {
 	status int
 	why    string
@@ -91,10 +91,10 @@ type Server struct {
 	server   *httplisten.Server // nil before Start
 }
 
-// NewServer returns a server that is not started. Requests without a duration use fallback.
-// find returns the unit with a name, or fails with a NoSuchUnitError or ErrShutdown. gates
-// is called for each request by hand. The argument cgroups is nil if control groups cannot
-// be read.
+// NewServer returns a server that has not been started. Requests without a duration use
+// fallback. find returns the unit with the given name, or fails with a NoSuchUnitError
+// or ErrShutdown. gates is called for each request to open or close a gate by hand.
+// cgroups is nil if control groups cannot be read.
 func NewServer(cfg confighttp.ServerConfig, fallback time.Duration, find func(name string) (identify.Identity, error), gates func() Gates, alerts *Alerts, cgroups *cgroup.Tree, log *zap.Logger) *Server {
 	return &Server{cfg: cfg, fallback: fallback, find: find, gates: gates, alerts: alerts, cgroups: cgroups, log: log}
 }
@@ -139,8 +139,8 @@ func (m *Server) Shutdown(ctx context.Context) error {
 // refused. Call it only after Start.
 func (m *Server) Stats() httplisten.Stats { return m.server.Stats() }
 
-// protect returns a handler that refuses cross-origin requests of browsers. Any website can
-// make a browser send such requests, even to servers on localhost.
+// protect returns a handler that rejects cross-origin requests from browsers. Any
+// website can make a browser send such requests, even to servers on localhost.
 func (m *Server) protect(next http.Handler) (http.Handler, error) {
 	protection := http.NewCrossOriginProtection()
 	if m.cfg.CORS.HasValue() {

@@ -278,8 +278,9 @@ func TestAGateIsClosedByHand(t *testing.T) {
 	}
 }
 
-// TestAWebsiteWhoseNameWasPointedHereOpensNothing covers DNS rebinding. The requests of a
-// website then have the same origin as this server, under the website's name.
+// TestAWebsiteWhoseNameWasPointedHereOpensNothing covers DNS rebinding. Browsers then
+// send the requests of a website to this server as same-origin requests. Their header
+// Host contains the name of the website.
 func TestAWebsiteWhoseNameWasPointedHereOpensNothing(t *testing.T) {
 	r := newServerRig(t, nil).run(t, componenttest.NewNopHost())
 	r.base = "http://evil.example"

@@ -191,7 +191,7 @@ func (p *program) do(format string, args ...any) string {
 	return p.out.Text()
 }
 
-// listen makes the program listen at a free port of an address.
+// listen makes the program listen on a free port of an address.
 func (p *program) listen(at netip.Addr) netip.AddrPort {
 	p.t.Helper()
 	return netip.MustParseAddrPort(p.do("listen tcp %v", netip.AddrPortFrom(at, 0)))

@@ -61,8 +61,8 @@ func (t *totals) add(s totals) {
 // gauges contains current values.
 type gauges struct {
 	connections, sendQueue, receiveQueue int64
-	// rtt and variation are weighted sums over recent calls of Look. Divided
-	// by weight, they are means.
+	// rtt and variation are weighted sums over recent calls of Look. The means are these
+	// sums divided by weight.
 	rtt, variation, weight float64
 }
 
@@ -191,7 +191,7 @@ func (u *unit) fade() {
 	}
 }
 
-// count adds a step to the counters for monitors.
+// count adds new counts to the counters for monitors.
 func (u *unit) count(step totals) {
 	u.tcp.Segments += float64(step.segments)
 	u.tcp.Retransmits += float64(step.retransmits)

@@ -26,8 +26,8 @@ type HTTP struct {
 	last   [sha256.Size]byte
 }
 
-// NewHTTP returns the document at a URL. Redirects are errors, because they would send the
-// client's credentials to another server.
+// NewHTTP returns a source that reads the document at a URL. Redirects are errors, because
+// they would send the client's credentials to another server.
 func NewHTTP(client *http.Client, url string) *HTTP {
 	own := *client
 	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

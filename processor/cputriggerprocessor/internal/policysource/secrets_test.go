@@ -12,7 +12,7 @@ import (
 )
 
 // TestTheQueryOfAServerIsNotShown checks that the query of a URL is hidden, because the
-// query may be a token. The source's name is logged and is shown on the policies page.
+// query may contain a token. The source's name is logged and is shown on the policies page.
 func TestTheQueryOfAServerIsNotShown(t *testing.T) {
 	status := http.StatusOK
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))

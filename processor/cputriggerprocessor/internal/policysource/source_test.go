@@ -24,8 +24,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// read reads a source and returns the document. It returns - if the document
-// has not changed.
+// read reads a source and returns the document. It returns "-" if the document has not
+// changed.
 func read(t *testing.T, s Source) (string, error) {
 	t.Helper()
 	document, changed, err := s.Read(t.Context())
@@ -76,7 +76,7 @@ func TestFileChanges(t *testing.T) {
 	requireRead(t, f, "")
 }
 
-// TestFileOfAConfigMap swaps the symbolic link of the directory, like the kubelet does.
+// TestFileOfAConfigMap swaps the symbolic link of the directory, as the kubelet does.
 func TestFileOfAConfigMap(t *testing.T) {
 	dir := t.TempDir()
 	volume := func(name, content string) {

@@ -106,7 +106,7 @@ func (r *Recorder) Sending(u *trigger.Decision) bool {
 }
 
 // Put records captures. If the gate has opened since the decision to record a capture,
-// the capture is due immediately. Put adds the samples that it does not hold to counts.
+// the capture is due immediately. counts includes the samples that Put drops.
 func (r *Recorder) Put(captures []Capture, counts *counters.Samples) {
 	for i := range captures {
 		r.put(&captures[i], counts)

@@ -34,7 +34,8 @@ type Capture struct {
 // in memory.
 func Pack(pd pprofile.Profiles) ([]byte, error) {
 	b, err := pprofileotlp.NewExportRequestFromProfiles(pd).MarshalProto()
-	// append sets the capacity to the size that the allocator provides.
+	// The copy has the whole capacity that the allocator provides, so its capacity is its size
+	// in memory.
 	return append([]byte(nil), b...), err
 }
 

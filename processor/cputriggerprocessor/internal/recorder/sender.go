@@ -18,9 +18,9 @@ const (
 	// different unit, so that a slow call does not delay the records of other units.
 	maxCalls = 4
 
-	// callTimeout limits one call of the next component. If a call has not returned
-	// callGrace after the timeout, the next component ignores the context. A warning is
-	// then logged, and the call still counts towards maxCalls.
+	// callTimeout limits one call of the next component. If a call runs callGrace longer than
+	// the timeout, a warning is logged, because the next component ignores the context. The
+	// call still counts towards maxCalls.
 	callTimeout = 30 * time.Second
 	callGrace   = time.Second
 
@@ -36,9 +36,9 @@ const (
 type Sender struct {
 	recorder *Recorder
 	log      *zap.Logger
-	// send reports whether a batch is settled, and returns the outcomes of its samples. A
-	// batch is settled if it is accepted or permanently refused, or if no opening passes
-	// its profile types. A batch that is not settled is sent again.
+	// send sends a batch. It reports whether the batch is settled, and returns the outcomes
+	// of its samples. A batch is settled if it is accepted or permanently refused, or if no
+	// opening passes its profile types. A batch that is not settled is sent again.
 	send func(context.Context, Batch) (settled bool, counts counters.Samples)
 
 	stop    chan struct{}      // nil before Start
@@ -46,7 +46,7 @@ type Sender struct {
 	running sync.WaitGroup
 }
 
-// NewSender returns a sender that is not started.
+// NewSender returns a sender that has not been started.
 func NewSender(r *Recorder, log *zap.Logger, send func(context.Context, Batch) (bool, counters.Samples)) *Sender {
 	return &Sender{recorder: r, log: log, send: send}
 }

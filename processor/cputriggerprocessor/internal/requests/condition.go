@@ -110,7 +110,7 @@ type Condition struct {
 	// 100. It is zero if the monitor is not a percentile. Default 95.
 	Percentile float64 `mapstructure:"percentile"`
 	// MinRequests is the minimum number of requests in the window. With fewer requests, an
-	// error rate or a response time has no value. Default 20.
+	// error rate or a response time has no value. The default is 20.
 	MinRequests int `mapstructure:"min_requests"`
 	// URI and Methods select requests. By default both are empty, and all requests are
 	// counted.
@@ -317,7 +317,8 @@ const (
 	httpInternal = 500
 )
 
-// serverFaults contains the gRPC codes that are server errors by the semantic conventions.
+// serverFaults contains the gRPC codes that are server errors according to the semantic
+// conventions.
 var serverFaults = []string{"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"}
 
 // grpcCode returns the number of the gRPC code with this name, or -1 if there is no such
@@ -329,8 +330,8 @@ func grpcCode(name string) int {
 	return slices.IndexFunc(grpcCodes[:], func(s string) bool { return strings.EqualFold(s, name) })
 }
 
-// statusesOf parses statuses. An empty list stands for the default of the protocol. An
-// error begins with the index of the status.
+// statusesOf parses statuses. An empty list selects the default statuses of the
+// protocol. An error begins with the index of the status.
 func statusesOf(p protocol, from []string) (out statuses, err error) {
 	if len(from) == 0 {
 		from = serverFaults

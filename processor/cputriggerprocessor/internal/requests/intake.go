@@ -110,8 +110,8 @@ type Intake struct {
 	named  map[unnamed]bool // unmatched resources that were logged; only Run uses it
 }
 
-// unnamed is the combination of reason and service by which unmatched resources are logged.
-// Each combination is logged once.
+// unnamed is a combination of reason and service. Unmatched resources are logged once
+// for each combination.
 type unnamed struct {
 	why     identify.Unmatched
 	service string
@@ -134,7 +134,7 @@ type plan struct {
 	uriHas map[string]uint64
 }
 
-// New returns an Intake, which ignores all telemetry until SetConditions.
+// New returns an Intake that ignores all telemetry until SetConditions is called.
 func New(cfg Config) *Intake {
 	in := &Intake{
 		cfg: cfg, seed: maphash.MakeSeed(), waiting: make(chan *source, maxWaiting),
@@ -403,8 +403,8 @@ func (in *Intake) addSource(key uint64, resource pcommon.Map, now time.Time) *so
 	return s
 }
 
-// keep copies the attributes of a resource that match and exclude may need. The size of
-// the copy is limited to maxKeptAttributes.
+// keep copies the attributes of a resource that the settings match and exclude may
+// need. The size of the copy is limited to maxKeptAttributes.
 func keep(resource pcommon.Map) pcommon.Map {
 	out, room := pcommon.NewMap(), maxKeptAttributes
 	for k, v := range resource.All() {

@@ -529,8 +529,8 @@ func TestAResourceThatGaveWayCountsAgain(t *testing.T) {
 }
 
 // TestAPointIsOneItem checks that a data point counts as one item, even if the point
-// claims many requests. The size of a request therefore limits the number that the
-// request adds to the counter.
+// claims many requests. A small request therefore cannot add a large number to the
+// counter.
 func TestAPointIsOneItem(t *testing.T) {
 	r := newRig(t, Condition{Monitor: Metric, Metric: "wait", Statistic: Mean})
 	for range 3 {

@@ -21,7 +21,7 @@ const maxEnded = 1 << 16
 // Ended is a server span that ended.
 type Ended struct {
 	Span
-	// Route is the route of HTTP, or the method of RPC if RPC is set. It may be empty.
+	// Route is the HTTP route, or the RPC method if RPC is set. It may be empty.
 	Route  string
 	RPC    bool
 	Failed bool
@@ -39,15 +39,14 @@ type joiner struct {
 	mu    sync.Mutex
 	ended []Ended
 	next  int // index in ended of the next span
-	// at contains indices of ended. The keys are trace ids, and span ids that
-	// are padded with zeros. The trace id is needed because a sample may link to
-	// a child of the server span.
+	// at maps trace ids and span ids to indices of ended. Span ids are padded with zeros.
+	// The trace id is needed because a sample may link to a child of the server span.
 	at map[pcommon.TraceID]int
-	// slow contains the slowest requests of each opening, by its id.
+	// slow contains the slowest requests of each opening. The key is the id of the opening.
 	slow *simplelru.LRU[string, []Slow]
 }
 
-// These limit the requests whose time is kept.
+// These constants limit the requests whose time is kept.
 const (
 	maxSlow         = 10   // of an opening
 	maxSlowOpenings = 1024 // the opening that is used least recently gives way
@@ -62,7 +61,7 @@ type Use struct {
 	Took    float64 // in milliseconds, like the other times
 }
 
-// Slow is a request, with the time of its samples.
+// Slow is a slow request with the CPU time and the wait times of its samples.
 type Slow struct {
 	Ended
 	CPU   float64
@@ -80,7 +79,7 @@ func (in *Intake) Spend(uses []Use) {
 		slow, _ := in.join.slow.Get(use.Opening)
 		i := slices.IndexFunc(slow, func(s Slow) bool { return s.Span == use.Span })
 		if i < 0 {
-			// A request that is left out now stays left out, because ten requests are slower.
+			// If a request is not added now, it is never added, because ten requests are slower.
 			if i = len(slow) - 1; i < maxSlow-1 {
 				slow = append(slow, Slow{})
 				i++
@@ -150,7 +149,7 @@ func (in *Intake) Expect() bool {
 	return in.join.spans.Load()
 }
 
-// Join returns the server span of a unit that a sample links to.
+// Join returns the server span to which a sample of a unit links.
 func (in *Intake) Join(unit string, trace pcommon.TraceID, id pcommon.SpanID) (e Ended, ok bool) {
 	in.join.mu.Lock()
 	i, ok := in.join.at[keyOf(id)]
@@ -170,7 +169,7 @@ func (in *Intake) Join(unit string, trace pcommon.TraceID, id pcommon.SpanID) (e
 	return e, u != nil && e.source.unit == u
 }
 
-// IsTime reports whether a monitor is a response time in milliseconds.
+// IsTime reports whether a monitor measures a response time in milliseconds.
 func IsTime(monitor string) bool {
 	q := kinds[monitor].quantity
 	return q == averageTime || q == percentileTime

@@ -15,8 +15,8 @@ func use(opening string, n byte, ms float64, waiting string, took float64) Use {
 	return Use{Opening: opening, Ended: Ended{Span: Span{Trace: pcommon.TraceID{n}, ID: pcommon.SpanID{n}}, Time: ms}, Waiting: waiting, Took: took}
 }
 
-// TestTheSlowestRequestsOfAnOpening checks that the ten slowest requests are kept, with the
-// time of all their samples, in whatever order the samples come.
+// TestTheSlowestRequestsOfAnOpening checks that the ten slowest requests are kept, with
+// the time of all their samples. The order of the samples must not matter.
 func TestTheSlowestRequestsOfAnOpening(t *testing.T) {
 	in := newRig(t).in
 	for range 3 {
@@ -36,8 +36,8 @@ func TestTheSlowestRequestsOfAnOpening(t *testing.T) {
 	require.Equal(t, map[string]float64{"lock": 1}, in.TakeSlowest("b")[0].Waits)
 }
 
-// TestSlowRequestsAreBounded checks the limits of openings and of kinds of waits, which
-// other programs choose.
+// TestSlowRequestsAreBounded checks the limits on the number of openings and on the kinds of
+// waits. Other programs choose both numbers.
 func TestSlowRequestsAreBounded(t *testing.T) {
 	in := newRig(t).in
 	for i := range maxSlowOpenings + 1 {

@@ -346,8 +346,8 @@ func TestMetricsArePreferredToSpans(t *testing.T) {
 	require.InDelta(t, 100, r.tick(time.Second)[0].Reading.Num, 1e-9)
 }
 
-// TestBothConventionsAtOnceCountOnce sends both conventions at once, as an SDK does if
-// OTEL_SEMCONV_STABILITY_OPT_IN is http/dup.
+// TestBothConventionsAtOnceCountOnce checks that each request counts once if an SDK sends
+// both conventions. An SDK does so if OTEL_SEMCONV_STABILITY_OPT_IN is http/dup.
 func TestBothConventionsAtOnceCountOnce(t *testing.T) {
 	for of, names := range map[string][2]service{
 		"http": {{name: stableHTTP, unit: "s", attributes: stableAttributes}, {name: oldHTTP, unit: "ms", attributes: oldAttributes}},

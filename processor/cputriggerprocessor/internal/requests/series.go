@@ -66,7 +66,7 @@ type series struct {
 	offset     int
 }
 
-// change is the part of a cumulative point that is new.
+// change describes how much of a cumulative point is new.
 type change uint8
 
 const (
@@ -77,8 +77,8 @@ const (
 	stale                 // the point is not later than the last point
 )
 
-// follow returns the series of a point, the new part of the point, and the time span that
-// this part covers. The arguments are the point's count and its number of buckets (cells).
+// follow returns the series of a point, the new part of the point, and the time span of
+// this part. count is the point's count, and cells is the point's number of buckets.
 func (in *Intake) follow(s *source, key uint64, metric string, start, at pcommon.Timestamp, count float64, layout uint64, cells int) (*series, change, time.Duration) {
 	if s.streams == nil {
 		s.streams = &streams{series: map[uint64]*series{}, runs: map[runKey]*run{}}
@@ -102,7 +102,8 @@ func (in *Intake) follow(s *source, key uint64, metric string, start, at pcommon
 	return p, since, between(p.at, at)
 }
 
-// addSeries adds a new series.
+// addSeries adds a new series. It also returns the part of the first point that counts,
+// and the time span of this part. If a limit is reached, the series is nil.
 func (in *Intake) addSeries(st *streams, key uint64, of runKey, at pcommon.Timestamp, cells int) (*series, change, time.Duration) {
 	r, known := st.runs[of]
 	if len(st.series) >= maxSeriesOfSource || in.series.Load() >= maxSeries || in.cells.Load()+int64(cells) > maxCells {

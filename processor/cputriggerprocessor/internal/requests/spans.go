@@ -175,7 +175,8 @@ func (r *request) code() int {
 	return grpcUnknown
 }
 
-// readSpan reads the attributes of a span by the old and the stable semantic conventions.
+// readSpan reads the attributes of a span. It supports the old and the stable semantic
+// conventions.
 func (in *Intake) readSpan(span ptrace.Span) request {
 	r := request{status: -1, weight: 1}
 	rejected := ""

@@ -108,13 +108,14 @@ func (p *plan) stamp(v *units.Verdict) {
 	p.leaving++
 }
 
-// pass decides that a profile is sent without a reason.
+// pass decides that a profile is sent without attributes that describe a reason.
 func (p *plan) pass(v *units.Verdict) {
 	v.Route = units.Passed
 	p.leaving++
 }
 
-// record decides that a profile is recorded, in the group with its unit and capture window.
+// record marks a profile as recorded, and adds the profile to the group of its unit and
+// capture window.
 func (p *plan) record(i int) {
 	v := &p.verdicts[i]
 	v.Route = units.Recorded
@@ -193,7 +194,8 @@ func (p *plan) part(pd pprofile.Profiles, remove attributes.Filter) (out pprofil
 	return out, false
 }
 
-// place stores in each verdict the position of its profile in the batch to send.
+// place sets the fields Resource, Scope and Profile of each verdict whose profile is in the
+// batch to send.
 func (p *plan) place(out pprofile.Profiles) {
 	i := 0
 	for _, rp := range out.ResourceProfiles().All() {

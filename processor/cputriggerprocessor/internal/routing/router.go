@@ -326,9 +326,9 @@ func textOf(d pprofile.ProfilesDictionary, s pprofile.Sample, key string) string
 	return ""
 }
 
-// timeOf returns the milliseconds that a profile's value of 1 represents, and what a thread
-// did in this time: an empty text for running on a CPU. It returns 0 if values are not times
-// of threads.
+// timeOf returns the number of milliseconds that a profile's value of 1 represents. waiting
+// is the way in which the thread waited, or empty if it ran on a CPU. If the values are not
+// times of threads, timeOf returns 0.
 func timeOf(d pprofile.ProfilesDictionary, p pprofile.Profile) (ms float64, waiting string) {
 	switch t := dictionary.NewReader(d).ProfileType(p); {
 	case t.Sample == "samples" && t.Period == "cpu" && t.PeriodUnit == "nanoseconds":
@@ -418,9 +418,8 @@ func (r *Router) withinBudget(out pprofile.Profiles, p *plan) pprofile.Profiles 
 	return p.subset.Copy(out, p.refs)
 }
 
-// maxAhead is the maximum time by which a profile may end in the
-// future. Such a profile is possible because clocks differ. If a
-// profile ends later, the clock was set back after the capture.
+// maxAhead is the maximum time by which the end of a profile may be in the future, because
+// clocks differ. If a profile ends later, the clock was set back after the capture.
 const maxAhead = time.Minute
 
 // captureWindow returns the time span in which a profile was captured. It computes the

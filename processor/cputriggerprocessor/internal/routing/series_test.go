@@ -51,7 +51,7 @@ func TestProfilesOfASeriesBeginAtDifferentTimes(t *testing.T) {
 	}
 	require.Zero(t, testing.AllocsPerRun(10, func() { list = p.separate(out, list[:0]) }))
 
-	// An exporter may merge a later batch.
+	// An exporter may merge a later batch with the first batch.
 	out = pprofile.NewProfiles()
 	out.Dictionary().StringTable().Append("", "wall", "samples") // in another order
 	policy = "cpu"

@@ -38,7 +38,8 @@ type resource struct {
 	contained bool
 }
 
-// of returns the kept attributes of a unit, and adds a missing service and host.
+// of returns the kept attributes of a unit. If the service or the host is missing, of adds
+// it.
 func (r *resources) of(u *Unit) []attribute.KeyValue {
 	out := slices.Clip(u.resource.attributes)
 	add := func(key, value string) {
@@ -64,9 +65,8 @@ type Described struct {
 	Attributes []attribute.KeyValue // not to be changed
 }
 
-// see keeps a resource of a unit, at most once per resourceAge.
-// It replaces a kept resource sooner if this resource has no
-// container, or if the process now runs another program.
+// see keeps a resource of a unit, at most once per resourceAge. It replaces the kept resource
+// sooner if the kept resource has no container, or if the process now runs another program.
 func (r *resources) see(u *Unit, c identify.Claim, now time.Time) {
 	recent := now.Sub(u.resource.at) < resourceAge && (u.resource.pid != c.PID || u.resource.executable == Shorten(c.ExecutablePath))
 	if r.skip == nil || recent && u.resource.contained {

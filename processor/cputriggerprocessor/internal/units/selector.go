@@ -62,9 +62,9 @@ const unusedAfter = time.Minute
 // matches. Match is empty if each glob matches a unit, but no unit matches all globs.
 type Unused struct{ Policy, Match, Why string }
 
-// TakeUnused returns the policies that have matched no unit. It
-// returns these policies only once. Before that, unusedAfter must
-// have passed since the first call after a change of policies.
+// TakeUnused returns the policies that have matched no unit. It returns them once, as
+// soon as unusedAfter has passed since the first call after a change of policies.
+// Otherwise it returns nil.
 func (s *Set) TakeUnused(now time.Time) (out []Unused) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,9 +128,9 @@ func (s *Set) whyUnused(c condition) string {
 	return "no unit has such a value" + didYouMean(c.glob, values, math.MaxInt)
 }
 
-// didYouMean returns a question that suggests the candidate most similar to
-// a text. The question is empty if the text and this candidate differ in
-// more letters than most allows.
+// didYouMean returns a question that suggests the candidate most similar to text. If this
+// candidate differs from text in more than most letters, didYouMean returns an empty
+// string.
 func didYouMean(text string, candidates []string, most int) string {
 	slices.Sort(candidates)
 	if nearest, distance := texts.Nearest(text, candidates); nearest != "" && distance <= most {
@@ -233,9 +233,9 @@ func (s *Selectors) newSelection() selection {
 	return selection{matched: make([]bool, len(s.policies)), excluded: make([]bool, len(s.policies)), seen: map[uint64]struct{}{}}
 }
 
-// replace replaces the policies of a unit. Until now, old selected the policies. A policy
-// with the same name and globs keeps its result. A new or changed policy that needs
-// attributes waits for the next profile.
+// replace replaces the policies that old selected for a unit. A policy with the same name
+// and globs keeps its result. A new or changed policy that needs attributes waits for the
+// next profile.
 func (s *Selectors) replace(old *Selectors, u *Unit) {
 	before := u.selection
 	u.selection = s.newSelection()

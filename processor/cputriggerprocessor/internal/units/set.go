@@ -99,7 +99,7 @@ func (s *Set) Named(name string) bool {
 	return ok && u.serviceName() != ""
 }
 
-// GroupOf returns the group of the unit with a name.
+// GroupOf returns the group of the unit with the given name.
 func (s *Set) GroupOf(name string) (cgroup.Group, bool) {
 	if u, ok := s.Lookup(name); ok {
 		return u.Group, true
@@ -258,9 +258,9 @@ func (s *Set) OpenGate(id identify.Identity, a trigger.Alert, d time.Duration, n
 	return *of, changed, nil
 }
 
-// CloseGate closes an opening by an alert. key identifies the alert, and an empty key
-// selects the opening by hand. CloseGate returns the opening, and the policies that still
-// keep the gate open. ok is false if no such opening exists.
+// CloseGate closes an opening that an alert opened. key identifies the alert. An empty
+// key selects the opening that was opened by hand. CloseGate returns the opening, and
+// the policies that still keep the gate open. ok is false if no such opening exists.
 func (s *Set) CloseGate(name, key string, now time.Time) (o trigger.Opening, still []string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -550,7 +550,8 @@ func (s *Set) Described() []Described {
 	return out
 }
 
-// Record adds captures to the recorder. It adds samples that it cannot record to counts.
+// Record adds captures to the recorder. counts includes the samples that the recorder
+// drops.
 func (s *Set) Record(captures []recorder.Capture, counts *counters.Samples) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,7 +12,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger"
 )
 
-// maxText limits texts from telemetry that are kept for log lines, in bytes.
+// maxText is the maximum number of bytes of a string from telemetry that is kept for log
+// lines.
 const maxText = 256
 
 // Unit is a unit that is watched.

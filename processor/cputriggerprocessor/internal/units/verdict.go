@@ -28,8 +28,8 @@ const (
 
 // Verdict is the decision about one profile, with the data that led to the decision.
 type Verdict struct {
-	// Ref is the position of the profile in the batch that was received. Resource, Scope
-	// and Profile are the profile in the batch that is sent.
+	// Ref is the position of the profile in the received batch. Resource, Scope and Profile
+	// contain the profile in the batch that is sent.
 	Ref      dictionary.ProfileRef
 	Resource pprofile.ResourceProfiles
 	Scope    pprofile.ScopeProfiles
@@ -73,7 +73,8 @@ func (s *Set) admit(u *trigger.Decision, here bool, now time.Time, verdicts []Ve
 	}
 }
 
-// settle counts a profile for its openings.
+// settle counts a profile for its openings. If err is nil, the profile counts as accepted.
+// Otherwise it counts as refused, unless again is true.
 func (s *Set) settle(v *Verdict, err error, why string, again bool, now time.Time) {
 	for _, o := range v.Dry {
 		o.Accepted(v.Samples, v.Bytes)

@@ -31,7 +31,7 @@ const (
 	maxReasons = 128
 )
 
-// watched is the collector's state of a unit.
+// watched is the collector's state for a unit.
 type watched struct {
 	*units.Unit
 	watcher    Watcher          // nil until the unit was opened
@@ -159,7 +159,8 @@ func (c *Collector) Collect() {
 	}
 }
 
-// lateness is the delay of a reading, with the unit and the monitor.
+// lateness contains the delay of a reading and identifies the reading by its unit and
+// monitor.
 type lateness struct {
 	by      time.Duration
 	unit    string

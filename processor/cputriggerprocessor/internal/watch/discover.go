@@ -102,7 +102,7 @@ func (d *Discoverer) scan() {
 	d.Units.Expire(now.Add(-d.TTL), now)
 }
 
-// scanProcesses adds all processes of Windows.
+// scanProcesses adds all processes of a Windows host.
 func (d *Discoverer) scanProcesses() error {
 	all, err := procfs.List()
 	now, boot, tooMany := d.Now(), procfs.BootTime(), 0

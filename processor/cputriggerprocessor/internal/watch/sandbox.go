@@ -64,7 +64,7 @@ func (s *sandboxes) has(g cgroup.Group) bool {
 	return c.sandbox || starting
 }
 
-// onlyProcess returns the name of a group's process. It returns an empty text if the group
+// onlyProcess returns the name of a group's process. It returns an empty string if the group
 // does not have exactly one process.
 func (s *sandboxes) onlyProcess(g cgroup.Group) string {
 	processes, err := s.tree.Processes(g)

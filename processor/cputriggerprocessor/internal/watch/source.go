@@ -71,7 +71,7 @@ type HotList struct {
 	list []hotunitsextension.Unit
 }
 
-// NewHotList returns a list that publishes to a publisher.
+// NewHotList returns a list that publishes the hot units of a set through a publisher.
 func NewHotList(set *units.Set, to hotunitsextension.Publisher) *HotList {
 	return &HotList{units: set, to: to}
 }

@@ -12,8 +12,9 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
 
-// shareOver is the minimum time span that the user share of CPU time covers. Only the
-// first shares of a unit cover less time. A share covers at most twice this time span.
+// shareOver is the minimum time span for which the share of user time in the CPU time is
+// computed. Only the first shares of a unit cover less time. A share covers at most twice
+// this time span.
 const shareOver = 30 * time.Second
 
 // ReadTimes reads the user and system CPU time of a unit. Both times are in ticks, or
@@ -62,7 +63,8 @@ func OpenUserTimes(tree *cgroup.Tree, u *units.Unit) ReadTimes {
 	return nil
 }
 
-// read reads the current times.
+// read reads the CPU times for share. When the newer stored times are at least shareOver
+// old, read moves the start of share's time span forward.
 func (t *userTimes) read(now time.Time) {
 	if t == nil {
 		return

@@ -17,7 +17,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// TestTargetsAmongUnits uses two cgroups with one process each.
+// TestTargetsAmongUnits checks which cgroups and processes are sampled, for different targets
+// and hot units. It uses two cgroups with one process each.
 func TestTargetsAmongUnits(t *testing.T) {
 	tree, err := cgroup.Open("/")
 	require.NoError(t, err)

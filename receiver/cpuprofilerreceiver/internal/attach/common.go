@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// IdleWait is the longest wait for records, for samplers whose records wake the reader
-	// only when a ring is a quarter full.
+	// IdleWait is the maximum time that a sampler waits for records. It is for samplers
+	// whose records wake the reader only when a ring is a quarter full.
 	IdleWait = time.Second / 4
 	// SettleWait is the time between two checks of programs that are still starting.
 	SettleWait = 2 * time.Millisecond
@@ -35,7 +35,8 @@ type Sink interface {
 	// ReadUpTo sets the time before which all samples have been added. If there is no
 	// session, the time is buffer.Idle.
 	ReadUpTo(time int64)
-	// KernelLost adds n to the number of events of a type's sampler that the kernel lost.
+	// KernelLost adds n to the number of events that the kernel lost. t is the type of the
+	// sampler that lost the events.
 	KernelLost(t *samples.Type, n uint64)
 	// Paused reports whether sampling has to stop because the buffer has no room.
 	Paused() bool
@@ -138,10 +139,10 @@ func (l *Loop) Count(now perfevent.Stats) (before perfevent.Stats) {
 	return before
 }
 
-// ReadUpTo counts losses, and sets the time before which all samples have been read. While
-// the kernel may still report an earlier loss, ReadUpTo leaves the time unchanged and
-// returns again as true. The caller must then read the rings again soon. before contains
-// the counters of the last call.
+// ReadUpTo counts losses, and sets the time before which all samples have been read.
+// While the kernel may still report an earlier loss, the time does not change, and
+// again is true. The caller must then read the rings again soon. before contains the
+// counters of the last call.
 func (l *Loop) ReadUpTo(session *perfevent.Session, now perfevent.Stats, time int64) (before perfevent.Stats, again bool) {
 	before = l.Count(now)
 	if session.LossPending() {
@@ -196,8 +197,8 @@ func (l *Loop) Interrupted() {
 	}
 }
 
-// failed logs that the search for targets failed. It logs the same failure only once in a
-// row.
+// failed logs that the search for targets failed. It does not log the same failure twice
+// in a row.
 func (l *Loop) failed(err error) {
 	if text := err.Error(); text != l.failure {
 		l.failure = text

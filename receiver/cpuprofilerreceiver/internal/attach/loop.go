@@ -124,7 +124,8 @@ type Loop struct {
 	// wake wakes a reader without a session.
 	wake    chan struct{}
 	targets atomic.Int64
-	// lost and lostRecords count the losses of the kernel.
+	// lost is the number of events that the kernel lost. lostRecords is the number of lost
+	// records about processes.
 	lost, lostRecords atomic.Uint64
 
 	// Only the reading goroutine uses the fields below.

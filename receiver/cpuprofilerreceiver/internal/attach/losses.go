@@ -24,7 +24,7 @@ type Losses struct {
 	before, total Lost
 }
 
-// Lost counts samples, and records about processes, that the kernel lost.
+// Lost counts the samples and the process records that the kernel lost.
 type Lost struct{ Samples, Records uint64 }
 
 // fields returns the log fields with the losses since before.

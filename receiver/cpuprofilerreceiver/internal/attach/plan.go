@@ -82,7 +82,7 @@ type Plan struct {
 	Processes []processes.Match
 	// HostWide is the value for Options.HostWide.
 	HostWide bool
-	// Descriptors is the number of perf events in the plan, including those for rings.
+	// Descriptors is the number of perf events in the plan, including the events for rings.
 	Descriptors int
 	// Why is a short reason for a fallback. It is empty without a fallback.
 	Why string
@@ -98,7 +98,7 @@ type LeftOut struct {
 	// What names the target, for example "host", "cgroup /a", "process 12" or "2 of 8 CPUs,
 	// from CPU 6 on".
 	What string
-	// Reason is the reason and a remedy.
+	// Reason is the reason why the target is not sampled, and a remedy.
 	Reason string
 }
 

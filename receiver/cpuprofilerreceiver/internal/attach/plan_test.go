@@ -204,8 +204,8 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// For all kinds of targets, a plan must not use more descriptors than permitted. Every
-// process must be sampled or listed as left out.
+// TestPlanKeepsToItsLimits checks that plans for all kinds of targets use no more
+// descriptors than permitted. Every process must be sampled or listed as left out.
 func TestPlanKeepsToItsLimits(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {

@@ -155,8 +155,8 @@ func (f *TargetFinder) within(pid int, units []cgroup.Group) bool {
 	})
 }
 
-// wanted returns a cgroup to attach to. Directory is empty if the cgroup has no directory
-// in the hierarchy of perf_event.
+// wanted converts a group to a cgroup to attach to. Directory is empty if the cgroup has no
+// directory in the hierarchy of perf_event.
 func (f *TargetFinder) wanted(u cgroup.Group) WantedCgroup {
 	dir, err := f.tree.PerfDir(u)
 	if err != nil {

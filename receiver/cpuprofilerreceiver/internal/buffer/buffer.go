@@ -67,8 +67,8 @@ type Buffer struct {
 	paused atomic.Bool
 	// batches is the number of batches that have been active.
 	batches atomic.Uint64
-	// read is the position of the sampler of running threads on the monotonic clock. others
-	// are the positions of the other samplers.
+	// read is the monotonic time up to which the sampler of running threads has read. others
+	// are the corresponding times of the other samplers.
 	read   atomic.Int64
 	others []*Position
 	// closing is the end time of the last batch that Settle closed, on the monotonic clock.
@@ -159,9 +159,9 @@ func (b *Buffer) OnLost(lost func(*samples.Type)) { b.lost = lost }
 // function must not block.
 func (b *Buffer) OnFull(full func()) { b.full = full }
 
-// OnUnheld registers a function that is called for each sample of a starting program that
-// cannot be held because maxHeld samples are already held. Such a sample keeps its current
-// resource.
+// OnUnheld registers a function for samples of starting programs. The function is called
+// for each sample that cannot be held, because maxHeld samples are already held. Such a
+// sample keeps its current resource.
 func (b *Buffer) OnUnheld(unheld func()) { b.unheld = unheld }
 
 func (b *Buffer) wake() {
@@ -264,8 +264,8 @@ func (b *Buffer) KernelLost(t *samples.Type, n uint64) {
 	}
 }
 
-// ReadUpTo sets the position of the sampler of running threads to time, on the monotonic
-// clock. Every earlier sample has been added or lost.
+// ReadUpTo sets the position of the sampler of running threads. time is a time of the
+// monotonic clock. Every earlier sample has been added or lost.
 func (b *Buffer) ReadUpTo(time int64) {
 	b.read.Store(time)
 	b.signal()
@@ -415,7 +415,8 @@ func (b *Buffer) hold(h heldSample) bool {
 	return true
 }
 
-// takeStarting moves samples from starting to a batch, if their resources are now known.
+// takeStarting moves the samples in b.starting whose resources are now known to a
+// batch.
 func (b *Buffer) takeStarting(to *samples.Batch) {
 	left := b.starting[:0]
 	for i := range b.starting {

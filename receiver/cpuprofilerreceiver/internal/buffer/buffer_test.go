@@ -206,7 +206,8 @@ func TestBufferWindowsMeetWhereTheBatchWasTaken(t *testing.T) {
 	within(t, second)
 }
 
-// The sampler of running threads reads rarely. So it is woken for each batch.
+// TestBufferOfOneSamplerEndsNow covers a buffer with a single sampler. The sampler of
+// running threads reads rarely, so the buffer wakes it for each batch.
 func TestBufferOfOneSamplerEndsNow(t *testing.T) {
 	c := &fakeClock{now: 100}
 	b := New(1<<20, c)
@@ -363,8 +364,9 @@ func startingKey(thread int32) (samples.Key, *samples.Starting) {
 	return k, s
 }
 
-// Samples of a starting program wait until the program's resource is known. They
-// must keep their times and values.
+// TestBufferHoldsSamplesOfStartingPrograms covers samples of a starting program. The
+// samples wait until the program's resource is known. They must keep their times and
+// values.
 func TestBufferHoldsSamplesOfStartingPrograms(t *testing.T) {
 	b := New(1<<20, &fakeClock{now: 100, offset: 1000})
 	soon, soonStarts := startingKey(1)
@@ -434,8 +436,8 @@ func TestBufferHoldsSamplesOfStartingPrograms(t *testing.T) {
 	require.False(t, ok, "each is in one batch")
 }
 
-// When the limit of held samples is reached, further samples
-// keep their preliminary resource.
+// TestBufferHoldsSoManySamplesOfStartingPrograms checks that further samples keep their
+// preliminary resource when the limit of held samples is reached.
 func TestBufferHoldsSoManySamplesOfStartingPrograms(t *testing.T) {
 	b := New(1<<20, &fakeClock{now: 100})
 	unheld := 0

@@ -38,8 +38,8 @@ type Budget struct {
 }
 
 const (
-	// mostSaved is the maximum unused time that the common part and the reserve each save
-	// for new programs. mostSavedHot is the maximum for the hot part.
+	// The common part and the reserve each save at most mostSaved of unused CPU time for new
+	// programs. The hot part saves at most mostSavedHot.
 	mostSaved    = time.Second / 4
 	mostSavedHot = 3 * time.Second / 2
 	// mostOwed is the maximum debt of a part. Beyond this debt, the hot part charges the
@@ -53,7 +53,7 @@ const (
 	// maxCausing is the maximum number of entries in caused and in causedHot. A map that
 	// reaches the maximum is cleared.
 	maxCausing = 4096
-	// quiet is the time without a wait after which the next wait is logged again.
+	// quiet is the minimum time without a wait before another wait is logged.
 	quiet = 10 * time.Minute
 )
 
@@ -99,8 +99,8 @@ func (b *Budget) SetHot(hot map[int]string) (changed bool) {
 	return changed
 }
 
-// May reports whether work for a process may begin now. If not, May counts the wait and
-// logs it once per episode. The pid 0 stands for the host, which may always begin.
+// May reports whether work for a process may begin now. If not, May counts the wait and logs
+// it once per episode. Work for the pid 0 belongs to the host and may always begin.
 func (b *Budget) May(pid int) bool {
 	if b == nil {
 		return true
@@ -144,9 +144,9 @@ func (b *Budget) light(pid int) bool {
 	return b.caused[pid] < little && b.causedHot[b.unitOf[pid]] < little
 }
 
-// withinAverage reports whether a hot unit has caused at most the average of the hot units.
-// A unit above the average leaves half of the hot part's savings to other units. The caller
-// holds the lock.
+// withinAverage reports whether a hot unit has caused at most the average CPU time of all
+// hot units. A unit above the average must leave half of the hot part's savings to other
+// units. The caller holds the lock.
 func (b *Budget) withinAverage(unit string) bool {
 	var all time.Duration
 	for u := range b.units {
@@ -204,8 +204,8 @@ func take(part *time.Duration, d time.Duration) (rest time.Duration) {
 	return d - n
 }
 
-// refill adds CPU time to the parts. The CPU time is the time since the last call, times
-// the share. The caller holds the lock.
+// refill adds CPU time to the parts. The added CPU time is the elapsed time since the last
+// call, multiplied by the share. The caller holds the lock.
 func (b *Budget) refill() {
 	now := b.now()
 	quarter := time.Duration(b.share / 4 * float64(now.Sub(b.at)))

@@ -51,7 +51,8 @@ func TestBudgetHoldsInTheLongRun(t *testing.T) {
 	require.Equal(t, 2, logs.Len(), "another episode")
 }
 
-// Many processes that each use little CPU time share the reserve.
+// TestReserveIsBoundedToo checks that many processes that each use little CPU time must
+// share the reserve.
 func TestReserveIsBoundedToo(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	b := NewBudget(0.02, zap.NewNop(), func() time.Time { return now })
@@ -67,9 +68,9 @@ func TestReserveIsBoundedToo(t *testing.T) {
 	require.LessOrEqual(t, len(b.caused), maxCausing)
 }
 
-// In this test, a hot unit has many processes with an endless number of files. The hot
-// unit must stay within the budget for hot units and the common budget. The names of
-// other processes must not wait for the hot unit.
+// TestHotUnitStaysWithinItsShare covers a hot unit that has many processes with an
+// endless number of files. The hot unit must stay within the budget for hot units and
+// the common budget. The names of other processes must not wait for the hot unit.
 func TestHotUnitStaysWithinItsShare(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	b := NewBudget(0.02, zap.NewNop(), func() time.Time { return now })
@@ -110,9 +111,9 @@ func TestHotUnitStaysWithinItsShare(t *testing.T) {
 	require.LessOrEqual(t, (spent + others).Seconds(), 72+(2*mostSaved+mostSavedHot+3*file).Seconds())
 }
 
-// Work that has begun is not interrupted, however long it takes. Its CPU
-// time is first charged to the part of the budget that it began with. The
-// rest is charged to the other parts.
+// TestDebtOfOneFileDelaysNobodyElse covers work that exceeds its part of the budget. Work
+// that has begun is not interrupted. Its CPU time is first charged to the part of the budget
+// that it began with. The rest is charged to the other parts.
 func TestDebtOfOneFileDelaysNobodyElse(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	b := NewBudget(0.01, zap.NewNop(), func() time.Time { return now })
@@ -131,8 +132,8 @@ func TestDebtOfOneFileDelaysNobodyElse(t *testing.T) {
 	}
 }
 
-// A hot unit that needs little CPU time must not wait
-// because another hot unit has a debt.
+// TestHotUnitWithLittleToReadDoesNotWait checks that a hot unit that needs little CPU
+// time does not wait because another hot unit has a debt.
 func TestHotUnitWithLittleToReadDoesNotWait(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	b := NewBudget(0.01, zap.NewNop(), func() time.Time { return now })

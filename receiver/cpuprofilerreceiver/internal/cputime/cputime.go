@@ -15,7 +15,7 @@ import (
 // Meter sums the CPU time of work on any goroutine. A nil Meter does not measure.
 type Meter struct{ total atomic.Int64 }
 
-// Do runs work, adds its CPU time to the sum and returns it.
+// Do runs work and returns the CPU time of work. It adds this CPU time to the sum.
 func (m *Meter) Do(work func()) (took time.Duration) {
 	if m == nil {
 		work()

@@ -62,8 +62,8 @@ const (
 	maxLateOfFiles   = 2
 	maxLateOfProcess = 1
 	maxLateOfCgroup  = 8
-	// After late work, no work with the same key starts for this time. A subject that
-	// answers only sometimes thus costs at most one deadline per pause.
+	// pause is the time after late work during which no work with the same key starts. If a
+	// subject answers only sometimes, it costs at most one deadline per pause.
 	pause = 10 * time.Second
 	// ticks is the number of consecutive ticks that a wait may last before it is late.
 	// The ticks stop while the machine has no CPU time for this process.

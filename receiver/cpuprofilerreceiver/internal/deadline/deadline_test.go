@@ -45,7 +45,7 @@ func TestWorkThatEndsIsNotLate(t *testing.T) {
 	r, _, _ := newRunner(t)
 	done := 0
 	require.NoError(t, r.Run(Key{}, "", patient, func(c *Call) { c.Wait(nil, func() { done++ }) }))
-	// Work may take long and may have many waits, as long as each wait is short.
+	// Work may take a long time and may contain many waits, as long as each wait is short.
 	require.NoError(t, r.Run(Key{}, "", patient, func(c *Call) {
 		for end := time.Now().Add(patient + patient/5); time.Now().Before(end); {
 			c.Wait(nil, func() { done++ })
@@ -122,8 +122,8 @@ func TestWorkThatIsTakenOverDoesNotGoOn(t *testing.T) {
 	require.Eventually(t, func() bool { return !file.Stuck() }, time.Minute, time.Millisecond)
 }
 
-// Each wait ends at about the time of the limit, so some waits end before
-// the limit and some end after it.
+// TestWaitsMayEndAsTheyAreGivenUp runs waits that end at about the time of the limit. Some
+// waits end before the limit, and some end after it.
 func TestWaitsMayEndAsTheyAreGivenUp(t *testing.T) {
 	r, _, _ := newRunner(t)
 	const limit = 8 * time.Millisecond

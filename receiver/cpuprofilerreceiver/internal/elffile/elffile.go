@@ -35,7 +35,7 @@ const (
 	IndexBudget = 256 << 20
 )
 
-// The sizes of structures, and the types of relative relocations.
+// These constants are the sizes of structures and the types of relative relocations.
 const (
 	ehdrSize       = 64
 	phdrSize       = 56
@@ -285,7 +285,7 @@ func (f *File) Executable(address uint64) bool {
 }
 
 // BuildIDs returns the GNU build id in hex, and Go's build id. It also searches sections,
-// because Go's linker does not cover the GNU note by a PT_NOTE segment.
+// because Go's linker creates no PT_NOTE segment for the GNU note.
 func (f *File) BuildIDs() (gnu, golang string) {
 	notes := func(s Section) {
 		if buf, ok := f.Contents(s, MaxNotes); ok {

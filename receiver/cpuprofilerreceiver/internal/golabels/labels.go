@@ -71,7 +71,7 @@ const (
 )
 
 // Labels finds the labels of goroutines. Only the reading goroutine uses it. The methods of
-// nil Labels have no effect.
+// a nil *Labels have no effect.
 type Labels struct {
 	cfg       Config
 	processes map[int]*process
@@ -114,7 +114,7 @@ type read struct {
 // result contains the labels that a read has found.
 type result struct {
 	of goroutine
-	// since is process.since. at is the time after the read.
+	// since is the value of process.since for the read. at is the time after the read.
 	since, at int64
 	// current are the current labels. set are the labels that the goroutine set last before
 	// the sample.
@@ -209,7 +209,8 @@ func (l *Labels) Count(of Counter) uint64 {
 	return l.counts[of].Swap(0)
 }
 
-// Hit reports whether a record is a hit of a probe, and remembers the change.
+// Hit reports whether a record is a hit of a probe. It remembers the change of a
+// goroutine's labels that caused the hit.
 func (l *Labels) Hit(rec *perfevent.Record) bool {
 	// Hits have a period of 1, and samples of running threads have periods of at least
 	// 10 µs. The attachment does not identify hits, because it is missing after the

@@ -12,9 +12,9 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram"
 )
 
-// These constants are the indexes of the probes in query. The first function sets the
-// labels of the current goroutine to its argument. The second function ends the current
-// goroutine. The third function is called before the garbage collector frees memory.
+// These constants are the indexes of the probed functions in query. setLabels sets the
+// labels of the current goroutine to its argument. endGoroutine ends the current goroutine.
+// freeMemory is called before the garbage collector frees memory.
 const (
 	setLabels = iota
 	endGoroutine
@@ -29,8 +29,8 @@ var query = goprogram.Query{Functions: []string{
 	freeMemory:   "runtime.gcMarkTermination",
 }}
 
-// labelsOffset holds the offset of runtime.g.labels by the N of go1.N. Since Go 1.24, labels
-// are a list and not a map.
+// labelsOffset maps the minor version of Go to the offset of runtime.g.labels. Since Go
+// 1.24, labels are a list and not a map.
 var labelsOffset = map[int]int{24: 352, 25: 344, 26: 352}
 
 // errNoLabels is returned for a program that never sets labels.
@@ -57,8 +57,8 @@ func layoutOf(p *goprogram.Program, goarch string) (l layout, err error) {
 		if f == nil {
 			return l, fmt.Errorf("the program has no %s", query.Functions[i])
 		}
-		// A probe after the stack check costs only a fifth per hit, because the kernel can
-		// emulate the instruction there.
+		// A hit of a probe after the stack check costs only a fifth as much, because the kernel
+		// can emulate the instruction there.
 		l.sites[i] = f.Offset + f.AfterStackCheck(p.Machine)
 		if l.sites[i] == f.Offset && i != freeMemory {
 			return l, fmt.Errorf("%s has no stack check", query.Functions[i])

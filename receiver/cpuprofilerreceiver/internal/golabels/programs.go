@@ -39,13 +39,13 @@ type process struct {
 	pid     int
 	number  uint64 // processes.Process.Program
 	subject deadline.Subject
-	// stuck reports that the memory of the process does not answer.
+	// stuck reports that reading the memory of the process blocks.
 	stuck bool
 	// checked is the time of the last call of check. used is the time of the last sample.
 	// retry is the earliest time of the next search.
 	checked, used, retry int64
-	// program is the program of the process. It is nil unless all hits are known from the
-	// time since on.
+	// program is the program of the process. It is nil unless all hits after the time in
+	// since are known.
 	program *program
 	since   int64
 }
@@ -112,7 +112,8 @@ func (l *Labels) find(of *processes.Process, now int64) *process {
 
 // search searches for the program of a process and places probes in the program. known
 // contains the programs that already have probes. search runs on its own goroutine,
-// because files may not answer, and the kernel blocks while a probe is placed.
+// because a file system may not respond, and because the kernel blocks while a probe is
+// placed.
 func (l *Labels) search(to chan<- found, f found, known map[mappedfile.ID]*program) {
 	var err error
 	f.program, err = l.place(f, known)

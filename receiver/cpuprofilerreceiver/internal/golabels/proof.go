@@ -8,7 +8,7 @@ package golabels
 import "slices"
 
 // goroutine identifies the runtime.g of a goroutine. The runtime reuses a runtime.g after
-// its goroutine has ended. The address 0 stands for the freeing of memory.
+// its goroutine has ended. The address 0 is used for changes that free memory.
 type goroutine struct {
 	pid int
 	g   uint64
@@ -66,8 +66,8 @@ func (h *history) forget(before int64) {
 	h.n, h.since = 0, max(h.since, before)
 }
 
-// last returns the labels that a goroutine set last before a time. It ignores changes up to
-// since, because another process may have had the pid.
+// last returns the labels that a goroutine set last before a time. It ignores earlier
+// changes than the time since, because another process may have had the pid.
 func (h *history) last(of goroutine, since, time int64) (labels uint64, known bool) {
 	for _, c := range slices.Backward(h.of[of]) {
 		if c.time <= time {
@@ -77,8 +77,8 @@ func (h *history) last(of goroutine, since, time int64) (labels uint64, known bo
 	return 0, false
 }
 
-// changed reports whether a goroutine has a known change after the time after and up to
-// the time upTo.
+// changed reports whether a known change of a goroutine is later than after, and not later
+// than upTo.
 func (h *history) changed(of goroutine, after, upTo int64) bool {
 	for _, c := range slices.Backward(h.of[of]) {
 		if c.time <= after {
@@ -92,12 +92,12 @@ func (h *history) changed(of goroutine, after, upTo int64) bool {
 }
 
 // at returns the address of the labels that a goroutine had at the time of its sample.
-// read is the address that was found by a read, and readAt is the time after this read.
-// All changes up to readAt must have been added. If the goroutine neither changed its
-// labels nor ended between the sample and readAt, it had the labels at the address read.
-// Otherwise it had the labels that it set last before the sample. The memory of those
-// labels is still valid if no memory was freed before readAt. ok is false if the labels
-// are not certain. All changes of the process after since are known.
+// read is the address that a read of the goroutine returned, and readAt is the time
+// after this read. All changes up to readAt must have been added. If the goroutine
+// neither changed its labels nor ended between the sample and readAt, at returns read.
+// Otherwise at returns the labels that the goroutine set last before the sample. The
+// memory of these labels is still valid if no memory was freed before readAt. ok is
+// false if the labels are not certain. All changes of the process after since are known.
 func (h *history) at(of goroutine, since, time, readAt int64, read uint64) (labels uint64, ok bool) {
 	if time <= max(since, h.since) {
 		return 0, false

@@ -104,8 +104,9 @@ func (m *memory) labels(at uint64) (l labels) {
 	return l
 }
 
-// wanted returns the index of the key at an address in m.keys. It is negative if the key
-// is not in m.keys. The key is read only if a key in m.keys has its length.
+// wanted reads the key at an address and returns the index of the key in m.keys. It
+// returns -1 if the key is not in m.keys. If no key in m.keys has the given size,
+// wanted does not read the key.
 func (m *memory) wanted(at, size uint64) int {
 	same := func(key string) bool { return uint64(len(key)) == size }
 	if !slices.ContainsFunc(m.keys, same) || !m.fill(at, m.key[:size]) {

@@ -74,9 +74,9 @@ func afterStackCheckARM64(code []byte) uint64 {
 	return uint64(len(check)-1) * size
 }
 
-// Release returns the N of go1.N for a release or a release candidate. Other
-// toolchains (devel) may use any layout. The names of experiments and
-// vendors follow a space or a dash.
+// Release returns N if version is release or release candidate go1.N. It returns false for
+// other toolchains (devel), because they may use any layout. The name of an experiment or
+// a vendor may follow after a space or a dash.
 func Release(version string) (minor int, ok bool) {
 	found := goRelease.FindStringSubmatch(version)
 	if found == nil {

@@ -54,7 +54,8 @@ type Query struct {
 	Functions []string
 	Variable  string
 	Size      uint64
-	// Runs reports whether Program.Runs includes the function with a name. It may be nil.
+	// Runs reports whether Program.Runs includes the function with the given name. It may
+	// be nil.
 	Runs func(name []byte) bool
 }
 

@@ -138,8 +138,9 @@ func (w *Walker) release(p *process) {
 	}
 }
 
-// search starts a goroutine that searches a process for its interpreter, or, if spans is
-// true, for the variable in which its threads publish their spans.
+// search starts a goroutine that searches a process for its interpreter. If spans is
+// true, the goroutine instead searches for the variable in which the threads of the
+// process publish their spans.
 func (w *Walker) search(p *process, of *processes.Process, spans bool) {
 	mapped := of.Mapped()
 	if !slices.ContainsFunc(mapped, func(m *samples.Mapping) bool { return w.cfg.Driver.Knows(m.Path) }) {
@@ -197,7 +198,7 @@ func offer(to chan<- result, r result) {
 	}
 }
 
-// Interpreted returns the location of an address that stands for a frame of a process.
+// Interpreted returns the location of the interpreted frame that an address represents.
 func (w *Walker) Interpreted(pid int, address uint64) *samples.Location {
 	if p := w.processes[pid]; p != nil {
 		return p.names[address]

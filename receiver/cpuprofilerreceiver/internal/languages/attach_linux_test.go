@@ -20,7 +20,7 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
-// strangeDriver knows every file, but no layout.
+// strangeDriver recognizes every file, but finds no layout.
 type strangeDriver struct{ err error }
 
 func (*strangeDriver) Knows(string) bool { return true }
@@ -31,8 +31,8 @@ func (d *strangeDriver) Attach(interpreter.Process) (interpreter.Layout, error) 
 
 func (d *strangeDriver) ThreadContext(interpreter.Process) (uint64, error) { return 0, d.err }
 
-// TestUnknownLayoutIsLoggedOnce checks that repeated searches in a process log the reason
-// once, and log a new reason.
+// TestUnknownLayoutIsLoggedOnce checks that repeated searches in a process log the same
+// reason only once. A new reason must be logged.
 func TestUnknownLayoutIsLoggedOnce(t *testing.T) {
 	core, logs := observer.New(zap.InfoLevel)
 	now := int64(time.Hour)

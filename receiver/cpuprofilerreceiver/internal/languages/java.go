@@ -20,7 +20,7 @@ import (
 type java struct {
 	*interpreter.HotSpot
 	blobs map[uint64]*blob
-	// named maps a position in the code to the address that stands for its frame.
+	// named maps a position in the code to the address that represents its frame.
 	named map[interpreter.Code]uint64
 	// constants maps each method to the address of its first bytecode.
 	constants map[uint64]uint64
@@ -297,8 +297,8 @@ func returns(code []byte) bool {
 	return len(code) > 0 && code[0] == ret
 }
 
-// interpretedFrame returns the method of an interpreted frame and the position in its
-// bytecodes.
+// interpretedFrame returns the method of an interpreted frame and the position in the
+// method's bytecode.
 func (w *walk) interpretedFrame(j *java, f *unwind.Frame) (at interpreter.Code, ok bool) {
 	method, ok := f.Load(f.FP - 3*word)
 	if !ok {
@@ -333,7 +333,7 @@ func (w *walk) firstBytecode(j *java, method uint64) (uint64, bool) {
 	return constant + j.ConstSize, true
 }
 
-// javaName returns the address that stands for a frame at a position in the code of b.
+// javaName returns the address that represents a frame at a position in the code of b.
 func (w *walk) javaName(p *process, b *blob, at interpreter.Code) uint64 {
 	if b.kind != compiledBlob && b.kind != interpreterBlob {
 		at.Position, at.Check = 0, 0

@@ -23,7 +23,7 @@ const (
 	constants = 0x91000
 )
 
-// hotspot is the layout of Java 17. The line of a name is the position in the code.
+// hotspot is the layout of Java 17. Names returns the position in the code as the line.
 var hotspot = interpreter.HotSpot{
 	Version: 17, SegmentShift: 7, HeapBlock: 16,
 	Heaps:    []interpreter.CodeHeap{{Range: interpreter.Range{Start: codeHeap, Limit: codeHeap + 0x10000}, Segments: segments}},
@@ -178,8 +178,8 @@ func TestUnknownGeneratedCode(t *testing.T) {
 	require.EqualValues(t, 5, w.Count(Unreadable))
 }
 
-// When a method is compiled again, its code can be at the address of another method's old
-// code. The names must then be read again.
+// TestBlobsAreReadAgain covers a method that is compiled again. Its new code can be at
+// the address of another method's old code. The names must then be read again.
 func TestBlobsAreReadAgain(t *testing.T) {
 	m := newJVM("nmethod")
 	w, of := newJavaWalker(t, m)

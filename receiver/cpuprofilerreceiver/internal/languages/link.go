@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// prompt is an age of samples in nanoseconds. If a sample is at most this old when
-	// the active span is read, this span counts as the active span of the sample.
+	// prompt is an age in nanoseconds. If a sample is at most this old when the active span
+	// is read, the span counts as the active span of the sample.
 	prompt = int64(300 * time.Microsecond)
 	// The record of a thread contains the ids of its trace and of its span. The byte at
 	// recordValid is 1 if these ids are valid. OTEP 4947 describes the record.

@@ -41,9 +41,9 @@ func (w *Walker) Merge(of *processes.Process, s *perfevent.Sample, whole bool) b
 	call, replaced := 0, false
 	for i, a := range s.User {
 		if !w.process.inLoop(of, a, i) {
-			// With -X perf, CPython calls the loop through a generated trampoline per
-			// Python function. The trampoline would show the function a second time, so
-			// it is left out.
+			// With -X perf, CPython calls the interpreter loop through a generated trampoline for
+			// each Python function. The trampoline would show the function a second time, so it is
+			// left out.
 			if !replaced || of.Mapping(a-1) != nil {
 				w.merged = append(w.merged, a)
 			}
@@ -81,9 +81,10 @@ func (w *Walker) start(call int) int {
 	return w.ends[call-1]
 }
 
-// inLoop reports whether an address of a native stack is in the interpreter's loop.
+// inLoop reports whether an address of a native stack is in the interpreter's loop. The
+// code that PHP compiles counts as the loop, because it continues in the loop's frame.
 // position is the index of the address in the stack. All addresses except the first are
-// return addresses. The code that PHP compiles continues in the loop's frame.
+// return addresses.
 func (p *process) inLoop(of *processes.Process, address uint64, position int) bool {
 	const compiled = "/dev/zero (deleted)"
 	if position > 0 {

@@ -13,8 +13,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 )
 
-// Lower-case letters are native frames, and E is the interpreter loop. Upper-case letters
-// are walked frames, with a dot after each call of the loop.
+// TestMerge writes stacks as texts. Lower-case letters are native frames, and E is the
+// interpreter loop. Upper-case letters are walked frames, with a dot after each call of
+// the loop.
 func TestMerge(t *testing.T) {
 	for name, test := range map[string]struct {
 		native, walked string

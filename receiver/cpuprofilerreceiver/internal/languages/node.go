@@ -23,9 +23,9 @@ type node struct {
 	// codes maps an instruction's address to the code object that contains the instruction.
 	// The address is rounded down to a multiple of codeAlign.
 	codes map[uint64]*v8Code
-	// named maps a position in the code to the address that stands for its frame.
-	// since is the time at which named was last empty. V8 moves objects, so names
-	// are read again after nodeNames.
+	// named maps a position in the code to the address that represents its frame in a stack.
+	// since is the time at which named was last empty. V8 moves objects, so names are read
+	// again after nodeNames.
 	named map[interpreter.Code]uint64
 	since int64
 }
@@ -165,8 +165,8 @@ func (w *walk) readCode(n *node, start uint64) *v8Code {
 	return nil
 }
 
-// nodeName returns the address that stands for a place in the code, or 0 if the place has
-// no function.
+// nodeName returns the synthetic address for a place in the code. It returns 0 if the
+// place has no function.
 func (w *walk) nodeName(at interpreter.Code) uint64 {
 	n := w.process.node
 	name, known := n.named[at]

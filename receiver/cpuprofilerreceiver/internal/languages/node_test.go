@@ -150,8 +150,8 @@ func TestHostileNodeIsBounded(t *testing.T) {
 	}
 }
 
-// If the code at an address is replaced by other code, the new code is
-// read and the old entry is removed.
+// TestNodeCodeIsReadAgain replaces the code at an address by other code. The new code must be
+// read, and the old entry must be removed.
 func TestNodeCodeIsReadAgain(t *testing.T) {
 	m := newNode()
 	w, of, _ := newNodeWalker(t, m)
@@ -179,7 +179,8 @@ func TestNodeCodeIsReadAgain(t *testing.T) {
 	require.EqualValues(t, jsCode+64, w.process.node.codes[jsCode+0x100].Start)
 }
 
-// All processes together share the limit on memory for names.
+// TestMemoryForNamesIsShared checks that all processes share one limit on the memory for
+// names.
 func TestMemoryForNamesIsShared(t *testing.T) {
 	w, of, _ := newNodeWalker(t, newNode())
 	p := w.processes[of.PID]

@@ -16,7 +16,7 @@ import (
 type php struct {
 	*interpreter.PHP
 	thread thread
-	// named maps each frame to the address that stands for it.
+	// named maps each frame to the address that represents the frame.
 	named map[phpFrame]uint64
 }
 

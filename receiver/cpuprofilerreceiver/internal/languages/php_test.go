@@ -98,8 +98,9 @@ func TestWalkOfPHP(t *testing.T) {
 	require.Equal(t, samples.Line{Function: "usort"}, w.Interpreted(of.PID, w.frames[2]).Lines[0])
 }
 
-// A function may not have stored its instruction yet. Its frame then has the instruction
-// of an earlier function. In this case, the first line of the function is used.
+// TestLineOfAnotherFunctionOfPHP covers a function that has not stored its instruction
+// yet. Its frame then has the instruction of an earlier function. In this case, the
+// first line of the function is used.
 func TestLineOfAnotherFunctionOfPHP(t *testing.T) {
 	m := newPHPImage()
 	m.put(wordAt(&m.image, m.current)+24, 21)
@@ -112,8 +113,8 @@ func TestLineOfAnotherFunctionOfPHP(t *testing.T) {
 	require.EqualValues(t, 12, w.Interpreted(of.PID, w.frames[1]).Lines[0].Line)
 }
 
-// Unwind tables do not cover compiled code. So the native
-// stack ends at the compiled code.
+// TestMergeOfCompiledPHP covers compiled code. Unwind tables do not cover this code, so
+// the native stack ends there.
 func TestMergeOfCompiledPHP(t *testing.T) {
 	for name, ends := range map[string][]int{"one call": {2}, "a call through C": {1, 2}} {
 		t.Run(name, func(t *testing.T) {
@@ -127,7 +128,8 @@ func TestMergeOfCompiledPHP(t *testing.T) {
 	}
 }
 
-// Without an opcode cache, the functions of the next request are at the same addresses.
+// TestAnotherRequestOfPHP covers PHP without an opcode cache. The functions of the next
+// request are then at the same addresses.
 func TestAnotherRequestOfPHP(t *testing.T) {
 	m := newPHPImage()
 	w, of := newTestWalkerOf(interpreter.Layout{PHP: &php84}, m.read)
@@ -183,7 +185,8 @@ func FuzzWalkOfPHP(f *testing.F) {
 	})
 }
 
-// If a process has too many names, they are dropped and read again.
+// TestNamesOfPHPAreForgotten covers a process with too many names. The names must be
+// dropped and read again.
 func TestNamesOfPHPAreForgotten(t *testing.T) {
 	m := newPHPImage()
 	w, of := newTestWalkerOf(interpreter.Layout{PHP: &php84}, m.read)

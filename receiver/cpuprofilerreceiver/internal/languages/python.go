@@ -142,7 +142,8 @@ func (w *walk) pythonFrames(p *process, frame uint64) bool {
 			}
 			w.frames = append(w.frames, w.pythonFrame(p, c, offset(l, code&^7, last)))
 		}
-		// Python 3.14 has a frame without a call of the loop at the end of each chain.
+		// In Python 3.14, each chain ends with a frame that does not belong to a call of the
+		// interpreter's loop.
 		if n := len(w.ends); ends && (back != 0 || n == 0 || w.ends[n-1] < len(w.frames)) {
 			w.ends = append(w.ends, len(w.frames))
 		}
@@ -154,7 +155,8 @@ func (w *walk) pythonFrames(p *process, frame uint64) bool {
 	return true
 }
 
-// offset returns the offset in bytes of a frame's instruction in its code object.
+// offset returns the offset of a frame's instruction from the start of the bytecode, in
+// bytes.
 func offset(l *interpreter.Python, code, last uint64) int64 {
 	switch {
 	case l.Minor >= 11:
@@ -165,7 +167,8 @@ func offset(l *interpreter.Python, code, last uint64) int64 {
 	return int64(int32(last))
 }
 
-// pythonFrame returns the address that stands for a frame at an instruction of a function.
+// pythonFrame returns the synthetic address for a frame at an instruction of a
+// function.
 func (w *walk) pythonFrame(p *process, c *pythonCode, offset int64) uint64 {
 	if a, ok := c.addresses[offset]; ok {
 		return a

@@ -261,7 +261,8 @@ func TestWalkIsNotOfAnotherMoment(t *testing.T) {
 	require.EqualValues(t, 1, w.Count(Late))
 }
 
-// A new function is at the address of a function that was freed.
+// TestCodeObjectsAreReadAgain covers a new function at the address of a function that was
+// freed.
 func TestCodeObjectsAreReadAgain(t *testing.T) {
 	m := newImage(layouts["3.12"])
 	w, of := newTestWalker(t, m.l, m.read)
@@ -329,8 +330,8 @@ func FuzzWalkOfPython(f *testing.F) {
 	})
 }
 
-// If reading the memory of a process blocks, the walker gives up the process. The
-// goroutine that reads the memory continues to wait.
+// TestMemoryThatDoesNotAnswer checks that the walker gives up on a process if reading the
+// memory of the process blocks. The goroutine that reads the memory continues to wait.
 func TestMemoryThatDoesNotAnswer(t *testing.T) {
 	m := newImage(layouts["3.12"])
 	release := make(chan struct{})

@@ -15,7 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// testdata/record_lines.py recorded the test data with the dis module of each version.
+// TestLinesOfPython compares lines with the lines that each version's dis module
+// reported. testdata/record_lines.py recorded these lines.
 func TestLinesOfPython(t *testing.T) {
 	for minor := 8; minor <= 13; minor++ {
 		t.Run(strconv.Itoa(minor), func(t *testing.T) {

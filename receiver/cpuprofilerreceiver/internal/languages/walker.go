@@ -51,8 +51,8 @@ type Config struct {
 
 // Enabled selects languages.
 type Enabled struct {
-	// Python, Java, Node and PHP enable finding the functions of CPython, HotSpot, Node.js
-	// and PHP.
+	// Python, Java, Node and PHP enable the search for the functions of CPython, HotSpot,
+	// Node.js and PHP programs.
 	Python bool `mapstructure:"python"`
 	Java   bool `mapstructure:"java"`
 	Node   bool `mapstructure:"node"`
@@ -93,8 +93,8 @@ const (
 func (o Outcome) String() string { return [...]string{"walked", "late", "torn", "unreadable"}[o] }
 
 const (
-	// maxDelay is the maximum age of a sample for walking its thread. The frames may have
-	// changed in an older sample.
+	// maxDelay is the maximum age of a sample whose thread is walked. If a sample is older,
+	// the frames of the thread may have changed since the sample.
 	maxDelay = 10 * time.Millisecond
 	// hotInterval is the interval at which Config.Hot is called.
 	hotInterval = 250 * time.Millisecond
@@ -112,7 +112,7 @@ const (
 	// attachLimit is the longest wait for a file or for memory during
 	// the search for an interpreter.
 	attachLimit = time.Second
-	// synthetic is the lowest address that stands for an interpreted frame. Kernel
+	// synthetic is the lowest address that represents an interpreted frame. Kernel
 	// addresses may have the same values, but they are in another part of a stack.
 	synthetic = 1 << 63
 	// maxHeld is the maximum memory for code objects and names, in bytes. At most
@@ -191,9 +191,9 @@ type walk struct {
 	share int64
 
 	outcome Outcome
-	// frames holds the addresses that stand for frames, the innermost first. ends holds the
-	// end position in frames of each call of the interpreter's loop. cut reports whether
-	// outer frames are missing.
+	// frames holds the addresses that represent frames, the innermost first. ends holds the
+	// end position in frames of each call of the interpreter's loop. cut reports whether outer
+	// frames are missing.
 	frames []uint64
 	ends   []int
 	cut    bool
@@ -212,8 +212,8 @@ type walk struct {
 	counted bool
 }
 
-// lastName is the number in the last address that was made to stand for a frame. All
-// Walkers share lastName, so that no two of these addresses are equal.
+// lastName is the number in the newest address that represents a frame. All Walkers share
+// lastName, so that no two of these addresses are equal.
 var lastName atomic.Uint64
 
 // process is the state of a sampled process.
@@ -237,7 +237,7 @@ type process struct {
 	// own is the pid in the process's own pid namespace. It is 0 until it is known.
 	own int
 	// subject identifies the process while a walk waits for the memory of the process.
-	// stuck reports that such a wait timed out.
+	// stuck reports whether such a wait timed out.
 	subject deadline.Subject
 	stuck   bool
 
@@ -310,7 +310,7 @@ func (w *Walker) Begin(call *deadline.Call) {
 // change while the thread continues.
 func (w *Walker) Prompt() bool { return w != nil && w.attached > 0 }
 
-// Wait returns the longest time that samples may wait to be read.
+// Wait returns the maximum time for which samples may stay unread.
 func (w *Walker) Wait() time.Duration {
 	switch {
 	case w == nil:
@@ -449,7 +449,7 @@ func (w *walk) do() {
 	}
 }
 
-// name returns a new address that stands for a frame. lines contains the function of the
+// name returns a new address that represents a frame. lines contains the function of the
 // frame and the functions inlined into this function.
 func (w *walk) name(p *process, kind samples.FrameType, lines ...samples.Line) uint64 {
 	p.held += int64(len(lines)) * nameBytes

@@ -97,7 +97,7 @@ func (r *Reader) Key() deadline.Key { return r.subject.Key }
 // Name returns the file's name in the log.
 func (r *Reader) Name() string { return r.subject.Name }
 
-// Use sets the call in which the next reads wait.
+// Use sets the deadline.Call with which the next reads wait for the file.
 func (r *Reader) Use(c *deadline.Call) { r.call = c }
 
 // Stuck reports whether a read timed out and is still running. Until it has ended, do not
@@ -124,8 +124,8 @@ func (r *Reader) Size() (size int64, err error) {
 // Close closes the file.
 func (r *Reader) Close() error { return r.CloseIn(r.call) }
 
-// CloseIn closes the file in a wait of c, because some file systems contact their server
-// on close. The file may still be in use.
+// CloseIn closes the file in a call of c.Wait, because some file systems contact their
+// server on close. The file may still be in use.
 func (r *Reader) CloseIn(c *deadline.Call) (err error) {
 	c.Wait(&r.subject, func() { err = r.file.Close() })
 	return err

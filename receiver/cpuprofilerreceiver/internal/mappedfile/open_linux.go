@@ -23,13 +23,13 @@ const deletedSuffix = " (deleted)"
 // Open opens the file of a mapping. It resolves the path only within the process's root
 // directory, which must still be the root of the mapping.
 //
-// Open checks the file before it opens it for reading, because opening a device or
-// a FIFO has side effects. If the file and the mapping have different inode
+// Open checks the file before it opens the file for reading, because opening a device
+// or a FIFO has side effects. If the file and the mapping have different inode
 // numbers, the pid or the path was reused, and Open returns an error. Open does not
-// compare device numbers, because on overlayfs and btrfs, stat returns another
-// device number than the mapping has.
+// compare device numbers. On overlayfs and btrfs, the device numbers from stat and from
+// the mapping differ.
 //
-// All these steps are one wait of c.
+// All these steps run in one call of c.Wait.
 func Open(c *deadline.Call, root string, m *samples.Mapping) (f *os.File, id ID, err error) {
 	c.Wait(nil, func() { f, id, err = open(root, m) })
 	return f, id, err
@@ -57,7 +57,8 @@ func open(root string, m *samples.Mapping) (*os.File, ID, error) {
 	return f, id, nil
 }
 
-// openVerified is OpenChecked with a check of the mapping's inode number.
+// openVerified opens the file of a mapping with OpenChecked. It also checks the inode number
+// of the mapping.
 func openVerified(m *samples.Mapping, open func() (int, error)) (*os.File, ID, error) {
 	return OpenChecked(m.Path, open, func(st *unix.Stat_t) error {
 		if m.Inode != 0 && st.Ino != m.Inode {
@@ -102,7 +103,7 @@ func IsNone(err error) bool {
 }
 
 // OpenRegular opens a regular file by its path in a process's root directory. want must
-// still identify this directory ([procfs.FS.Root]). All steps run in one wait of c.
+// still identify this directory ([procfs.FS.Root]). All steps run in one call of c.Wait.
 func OpenRegular(c *deadline.Call, root string, pid int, want uint64, path string) (f *os.File, id ID, err error) {
 	c.Wait(nil, func() {
 		f, id, err = OpenChecked(path,
@@ -162,8 +163,8 @@ func openBelow(proc procfs.FS, pid int, want uint64, path string) (int, error) {
 	return openInRoot(proc, pid, want, path, 0)
 }
 
-// openInRoot returns an O_PATH descriptor of a path in the root directory of a process. If
-// want is not 0, it must identify this directory.
+// openInRoot returns an O_PATH descriptor of a path in the root directory of a process.
+// If want is not 0, it must be the number that identifies the root directory.
 func openInRoot(proc procfs.FS, pid int, want uint64, path string, flags uint64) (int, error) {
 	dir, err := proc.OpenRoot(pid, want)
 	if err != nil {

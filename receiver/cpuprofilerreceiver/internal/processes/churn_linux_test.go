@@ -31,8 +31,9 @@ func churnSetup(t *testing.T, program hosttest.Churn, mode string) (churn *hostt
 	return churn, sampler, to, hotPID
 }
 
-// A thousand short-lived processes are started per second. Their CPU time must be
-// sampled. Most samples must be attributed to the program of the processes.
+// TestKernelShortProcessesAreSampled starts a thousand short-lived processes per second.
+// Their CPU time must be sampled. Most samples must be attributed to the program of the
+// processes.
 func TestKernelShortProcessesAreSampled(t *testing.T) {
 	program := hosttest.CompileChurn(t)
 	for _, mode := range []string{"host", "cgroup"} {
@@ -73,10 +74,10 @@ func TestKernelShortProcessesAreSampled(t *testing.T) {
 	}
 }
 
-// Thousands of short-lived processes start and end. Then all processes of a fork
-// bomb end at once. The processes must be identified correctly while they live.
-// After their end, no descriptor, ring, table entry or memory of the processes may
-// remain, and sampling must continue.
+// TestProcessesThatComeAndGoLeaveNothingBehind runs thousands of short-lived processes.
+// Then all processes of a fork bomb end at once. The processes must be identified
+// correctly while they live. After their end, no descriptor, ring, table entry or memory
+// of the processes may remain, and sampling must continue.
 func TestProcessesThatComeAndGoLeaveNothingBehind(t *testing.T) {
 	program := hosttest.CompileChurn(t)
 	for _, mode := range []string{"host", "cgroup", "processes"} {

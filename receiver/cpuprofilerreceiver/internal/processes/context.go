@@ -27,7 +27,7 @@ type processContext struct {
 	// the publication time in the header. Each update changes this time.
 	address, published uint64
 	// next is the time of the next search. wait is the time between the next search and the
-	// following search. It is 0 before the first sample.
+	// search after it. wait is 0 before the first sample.
 	next time.Time
 	wait time.Duration
 	// described contains the attributes in the context.
@@ -155,8 +155,8 @@ func (t *Table) contextAt(p *Process, address uint64) bool {
 	return err == nil
 }
 
-// context returns the header of a context. If the context was not published at the time
-// known, the result also contains the message.
+// context returns the header of a context. If the publication time differs from known,
+// the result also contains the message.
 func (r *procReader) context(pid int, cgroup string, address, known uint64) (content []byte, err error) {
 	return r.within(pid, cgroup, r.File(pid, "mem"), func(buf []byte) ([]byte, error) {
 		content, err := appendContext(buf, r.FS, pid, address, known)

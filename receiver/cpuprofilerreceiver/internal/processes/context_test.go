@@ -178,7 +178,8 @@ func TestForgedContextsAreIgnored(t *testing.T) {
 	}
 }
 
-// A search reads all mappings of a process. So searches become less and less frequent.
+// TestContextsAreSearchedLessAndLessOften checks that searches become less and less
+// frequent. Each search reads all mappings of a process.
 func TestContextsAreSearchedLessAndLessOften(t *testing.T) {
 	w := watch(t, "")
 	var found []int // the time of each search in seconds

@@ -90,8 +90,9 @@ func TestIdentifyReturnsTheContainer(t *testing.T) {
 	require.ErrorIs(t, err, ErrEnded)
 }
 
-// The cgroup file is a pipe. So the test can replace the process by another process with
-// the same pid before the file is read.
+// TestIdentifyDoesNotMixTwoProcesses replaces a process by another process with the
+// same pid. The cgroup file is a pipe, so that the test can replace the process before
+// the file is read.
 func TestIdentifyDoesNotMixTwoProcesses(t *testing.T) {
 	tree, err := cgroup.Open("/")
 	require.NoError(t, err)

@@ -55,8 +55,8 @@ func (t *Table) held() int {
 	return t.stats.Bytes + t.stats.ThreadNames*threadBytes + t.nameBytes + t.memberships.bytes
 }
 
-// size returns the memory of a process. The users of a shared space share its memory
-// equally.
+// size returns the memory of a process. The memory of a shared space is divided equally
+// among the processes that use the space.
 func (p *Process) size() int {
 	n := p.bytes + len(p.threads)*threadBytes
 	if p.space != nil {

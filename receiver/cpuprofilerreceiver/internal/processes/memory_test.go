@@ -89,7 +89,8 @@ func TestMappingsOfAllProcessesAreBounded(t *testing.T) {
 	require.Less(t, table.Stats().Bytes, 100<<10)
 }
 
-// The counted bytes must be close to the memory on the heap.
+// TestMemoryOfMappingsIsCloseToTheHeap checks that the counted bytes are close to the memory
+// on the heap.
 func TestMemoryOfMappingsIsCloseToTheHeap(t *testing.T) {
 	for name, tt := range map[string]struct {
 		processes, mappings int
@@ -129,8 +130,8 @@ func TestSharedMappingsCountOnce(t *testing.T) {
 	require.Greater(t, table.Stats().Bytes, before+1000*mappingBytes, "it has its own now")
 }
 
-// Text from containers must be counted as memory. This text consists of
-// environments and the paths of programs.
+// TestTextOfProcessesIsBounded checks that text from containers is counted as memory. This
+// text consists of environments and the paths of programs.
 func TestTextOfProcessesIsBounded(t *testing.T) {
 	const limit = 1 << 20
 	h := newHost(t, false)
@@ -176,8 +177,9 @@ func TestProcessesGiveWayInOrder(t *testing.T) {
 	require.Equal(t, []int{1, 2, 4, 5, 3}, order, "never sampled; idle; the largest; the other; the hot one")
 }
 
-// A program that is being sampled must keep its stacks while other programs have very
-// many stacks. Stacks are dropped in the same order as processes are evicted.
+// TestStacksOfSmallProcessesSurviveLargeOnes checks that a sampled program keeps its stacks
+// while other programs have very many stacks. Stacks are dropped in the same order as
+// processes are evicted.
 func TestStacksOfSmallProcessesSurviveLargeOnes(t *testing.T) {
 	h := newHost(t, false)
 	maps := "1000-900000 r-xp 00000000 fe:00 5 /bin/x\n"
@@ -202,8 +204,9 @@ func TestStacksOfSmallProcessesSurviveLargeOnes(t *testing.T) {
 	require.Positive(t, table.Stats().StackResets)
 }
 
-// Mappings are read within the CPU time budget for files. Mappings of hot units are read
-// within the budget of hot units. Mappings that have to wait are read later.
+// TestMappingsWaitWhenReadingHasHadItsTime checks that mappings are read within the CPU
+// time budget for files. Mappings of hot units are read within the budget of hot units.
+// Mappings that have to wait are read later.
 func TestMappingsWaitWhenReadingHasHadItsTime(t *testing.T) {
 	h := newHost(t, false)
 	large := proc{name: "large", exe: "/bin/large", ticks: 1, environ: environ("OTEL_SERVICE_NAME=large"), maps: "1000-2000 r-xp 00000000 08:01 7 /bin/large\n"}

@@ -45,9 +45,9 @@ func once(t *testing.T, sampler *oncpu.Sampler, to *sink, pid int, enough time.D
 	t.Fatalf("never within 6 %%: %s", strings.Join(said, "; "))
 }
 
-// Several targets match the same process, by its pid, its program, its
-// cgroup and the parent cgroup. The process must be sampled once,
-// whichever way the targets are attached.
+// TestKernelOverlappingTargetsCountOnce uses several targets that match the same process,
+// by its pid, its program, its cgroup and the parent cgroup. However the targets are
+// attached, the process must be sampled only once.
 func TestKernelOverlappingTargetsCountOnce(t *testing.T) {
 	program := hosttest.CompileChurn(t)
 	outer := spare(t, "outer", 0.5)
@@ -88,9 +88,9 @@ func cpus(t *testing.T) int {
 	return set.Count()
 }
 
-// A thousand threads start while their process is being attached. The kernel takes the
-// first sample of a thread after a full period. So the period must be much shorter
-// than the CPU time of each thread.
+// TestKernelThreadsThatAppearWhileAttachingCountOnce starts a thousand threads while
+// their process is being attached. The kernel takes the first sample of a thread after
+// a full period. So the period must be much shorter than the CPU time of each thread.
 func TestKernelThreadsThatAppearWhileAttachingCountOnce(t *testing.T) {
 	program := hosttest.CompileChurn(t)
 	group := spare(t, "threads", 0.5)
@@ -105,8 +105,9 @@ func TestKernelThreadsThatAppearWhileAttachingCountOnce(t *testing.T) {
 	once(t, sampler, to, pid, time.Second)
 }
 
-// Some cgroups are created after sampling has started. A removed cgroup is created again
-// with the same name. All of these cgroups must be sampled from the next discovery on.
+// TestKernelCgroupsThatComeAndComeBack creates some cgroups after sampling has started.
+// It also removes a cgroup and creates it again with the same name. All of these
+// cgroups must be sampled from the next discovery on.
 func TestKernelCgroupsThatComeAndComeBack(t *testing.T) {
 	program := hosttest.CompileChurn(t)
 	name := fmt.Sprintf("hotprofile-later-%d", clock())
@@ -129,10 +130,10 @@ func TestKernelCgroupsThatComeAndComeBack(t *testing.T) {
 	eventually(t, func() bool { after := holds(t); return after.files <= before.files && after.rings <= before.rings })
 }
 
-// A process executes another program in other namespaces. Targets that match the
-// process by its pid or cgroup must continue to sample the process under its new name.
-// Targets of the old program must stop sampling the process. Targets of the new
-// program must begin to sample it.
+// TestKernelTargetThatExecutesInOtherNamespaces covers a process that executes another
+// program in other namespaces. Targets that match the process by its pid or cgroup must
+// continue to sample the process under its new name. Targets of the old program must
+// stop sampling the process. Targets of the new program must begin to sample it.
 func TestKernelTargetThatExecutesInOtherNamespaces(t *testing.T) {
 	program := hosttest.CompileChurn(t)
 	for _, by := range []string{"pid", "cgroup", "program"} {
@@ -163,9 +164,9 @@ func runs(pid int, program string) bool {
 	return err == nil && strings.TrimSpace(string(out)) == program
 }
 
-// A CPU that goes offline and comes back must be sampled from the next
-// discovery on, even if no discovery noticed that it was offline. The other
-// CPUs must be sampled all the time.
+// TestKernelCPUThatGoesAndComesBackIsSampled takes a CPU offline and online again. The
+// CPU must be sampled from the next discovery on, even if no discovery noticed that it
+// was offline. The other CPUs must be sampled all the time.
 func TestKernelCPUThatGoesAndComesBackIsSampled(t *testing.T) {
 	cpu := hosttest.HotplugCPU(t)
 	program := hosttest.CompileChurn(t)

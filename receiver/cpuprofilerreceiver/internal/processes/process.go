@@ -169,8 +169,8 @@ func (t *Table) list(p *Process) bool {
 	return true
 }
 
-// settle ends the start of a program. Samples that wait for the program's environment get
-// the current resource.
+// settle ends the wait for a program's environment. Samples that wait for the
+// environment get the current resource.
 func (t *Table) settle(p *Process) {
 	p.starting = false
 	unsettled := p.unsettled
@@ -243,7 +243,7 @@ func (t *Table) maps(p *Process) ([]byte, error) {
 	return t.fs.readMemory(p.PID, "maps", p.facts.raw, procfs.MaxMaps)
 }
 
-// describe creates the resource of a process again after its data has changed.
+// describe recreates the resource of a process after its data has changed.
 func (t *Table) describe(p *Process) {
 	if p.Resource != nil {
 		return

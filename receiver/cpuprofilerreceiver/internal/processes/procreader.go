@@ -60,7 +60,7 @@ func (r *procReader) readMemory(pid int, name, cgroup string, limit int) (conten
 }
 
 // within runs a read of the memory of a process on another goroutine, for at most
-// memoryLimit. path is the path of the file in the log. read receives a buffer and
+// memoryLimit. path is the path of the file for log messages. read receives a buffer and
 // returns the buffer with the content.
 func (r *procReader) within(pid int, cgroup, path string, read func(buf []byte) ([]byte, error)) (content []byte, err error) {
 	buf := r.buf

@@ -90,8 +90,8 @@ func TestRealProcess(t *testing.T) {
 	})
 }
 
-// One file can be several programs if links to it have different names. An example is
-// redis-check-rdb, which is a link to redis-server.
+// TestRealProgramThatIsALink covers links to one file. The file can be several programs if
+// the links have different names. For example, redis-check-rdb is a link to redis-server.
 func TestRealProgramThatIsALink(t *testing.T) {
 	sleep := sleepPath(t)
 	for name, test := range map[string]struct{ link, argument, want string }{
@@ -116,9 +116,9 @@ func TestRealProgramThatIsALink(t *testing.T) {
 	}
 }
 
-// Container runtimes execute themselves through /proc/self/exe. If a program
-// is executed through a descriptor, the kernel uses the number of the
-// descriptor as the program's name.
+// TestRealProgramOfADescriptorHasTheNameOfItsFile executes a program through a descriptor.
+// Container runtimes also do this when they execute themselves through /proc/self/exe. The
+// kernel then uses the number of the descriptor as the program's name.
 func TestRealProgramOfADescriptorHasTheNameOfItsFile(t *testing.T) {
 	sleep := sleepPath(t)
 	f, err := os.Open(sleep)
@@ -134,9 +134,9 @@ func TestRealProgramOfADescriptorHasTheNameOfItsFile(t *testing.T) {
 	require.Equal(t, filepath.Base(sleep), a["process.executable.name"])
 }
 
-// A container runtime may execute its own file from a mount. The file is then
-// the root of the mount and exists nowhere else. So the program is identified by
-// the process name in the kernel.
+// TestRealProgramAtTheRootOfItsMountHasItsOwnName executes a file that is the root of its
+// mount, as a container runtime may do. The file has no other path. So the program is
+// identified by the process name in the kernel.
 func TestRealProgramAtTheRootOfItsMountHasItsOwnName(t *testing.T) {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, sleepPath(t), unix.OPEN_TREE_CLONE)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 const maxDepth = 127
 
 // MarkTruncated sets s.Truncated from the symbols of the stack. A stack is whole if its
-// root is a function that threads begin with. A stack with an unknown root counts as
+// root is a function at which threads start. A stack with an unknown root counts as
 // truncated. Call MarkTruncated after the locations of all stacks were resolved, because
 // stacks share locations. A later call with more symbols may change the result to whole.
 func MarkTruncated(s *samples.Stack) {

@@ -122,8 +122,8 @@ func (*sink) ReadUpTo(int64)                   {}
 func (*sink) Paused() bool                     { return false }
 func (*sink) KernelLost(*samples.Type, uint64) {}
 
-// Batch begins a new batch every half second. An ended process
-// is remembered for two batches.
+// Batch returns the number of the current batch. A new batch begins every half second. An
+// ended process is remembered for two batches.
 func (s *sink) Batch() uint64 { return 1 + uint64(time.Since(s.begin)/(time.Second/2)) }
 
 // of returns a copy of a cgroup's tally.

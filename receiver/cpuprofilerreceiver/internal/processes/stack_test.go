@@ -160,8 +160,9 @@ func TestMmapChangesWhatAddressesMean(t *testing.T) {
 	})
 }
 
-// TestMappingsNeverOverlap adds mappings at random addresses. It compares the mapping of
-// each address with the mapping that was added last.
+// TestMappingsNeverOverlap adds mappings at random addresses. For each address, it
+// compares the mapping in the table with the last added mapping that contains the
+// address.
 func TestMappingsNeverOverlap(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 50 {

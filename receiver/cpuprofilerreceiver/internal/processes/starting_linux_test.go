@@ -14,9 +14,9 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// Processes execute other programs again and again, and are sampled while the kernel
-// starts the programs. Each sample must have the environment of its program, not the
-// environment of the previous program.
+// TestSamplesOfStartingProgramsHaveTheirService samples processes that repeatedly execute
+// other programs. Some samples are taken while the kernel starts a program. Each sample
+// must have the environment of its program, not the environment of the previous program.
 func TestSamplesOfStartingProgramsHaveTheirService(t *testing.T) {
 	program := hosttest.CompileChurn(t)
 	group := hosttest.NewCgroup(t, "hotprofile-again")

@@ -42,10 +42,11 @@ type Config struct {
 	// Labels contains the keys of the attributes of threads that become attributes of
 	// samples.
 	Labels []string
-	// Limits contains the limits of the Table's memory. A
-	// zero field stands for its default.
+	// Limits contains the limits of the Table's memory. If a field is zero, its default
+	// applies.
 	Limits Limits
-	// Now is the clock for starting programs and process contexts. nil means time.Now.
+	// Now returns the current time. The Table uses it for programs that are starting
+	// and for process contexts. nil means time.Now.
 	Now func() time.Time
 }
 
@@ -140,8 +141,8 @@ type start struct {
 // The kernel reports the start of a program before it copies the environment. In between,
 // the kernel may read the program from disk or run other programs. So Settle reads the
 // environment repeatedly, for at most startLimit. The interval between two reads begins
-// at 1 ms and grows to an eighth of the elapsed time. Until startSoon, Settle returns
-// true, so that it is called again soon.
+// at 1 ms and grows to an eighth of the elapsed time. If a program was reported less than
+// startSoon ago, Settle returns true, so that it is called again soon.
 const (
 	startLimit = 10 * time.Second
 	startSoon  = 128 * time.Millisecond
@@ -371,7 +372,7 @@ func (t *Table) Mmap(pid int, m *perfevent.Mmap) {
 		r.Path = nil
 	}
 	if p.execed && !p.read && p.facts.path == "" && len(r.Path) > 0 && r.Path[0] == '/' {
-		// The kernel maps the program first.
+		// The kernel maps the program before other files, so this is the program's path.
 		p.change(func(f *facts) { f.path = t.internBytes(r.Path, maxValue) })
 	}
 	t.mapped(p, r, m.BuildID)

@@ -120,7 +120,7 @@ func TestResource(t *testing.T) {
 	}
 }
 
-// shop adds a process in a container. The process forks other processes.
+// shop adds a process in a container. The tests add its child processes.
 func shop(h *host) {
 	h.process(100, proc{
 		name: "shop", exe: "/bin/shop", ticks: 1000, maps: "1000-5000 r-xp 00000000 08:01 7 /bin/shop\n",
@@ -222,8 +222,8 @@ func TestSettleEndsForAProgramWithoutEnvironment(t *testing.T) {
 	require.Nil(t, table.Lookup(101, 0).Resource.Starting)
 }
 
-// A program is sampled while it is starting. The sample must get the resource
-// that the process has in the end.
+// TestSamplesOfAStartingProgramGetItsResource samples a program while it is starting. The
+// sample must get the resource that the process has after the start.
 func TestSamplesOfAStartingProgramGetItsResource(t *testing.T) {
 	job := proc{name: "job", exe: "/bin/job", starting: true, ticks: 1, cgroup: "0::/jobs\n", maps: "1000-2000 r-xp 00000000 08:01 7 /bin/job\n"}
 	for name, c := range map[string]struct {
@@ -622,8 +622,8 @@ func BenchmarkLearn(b *testing.B) {
 	})
 }
 
-// The records of ended processes may be lost. So some processes are checked in each
-// batch, and they are forgotten if they have ended.
+// TestProcessesWithoutAReportedEndAreForgotten covers ended processes whose records were
+// lost. Some processes are checked in each batch. They are forgotten if they have ended.
 func TestProcessesWithoutAReportedEndAreForgotten(t *testing.T) {
 	const unreported = 2 * maxVerified
 	for _, tt := range []struct {

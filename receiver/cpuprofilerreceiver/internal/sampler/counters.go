@@ -33,7 +33,7 @@ const (
 	LeftOut     Outcome = "left_out"
 )
 
-// Operators search for these messages, so they must not change.
+// Operators search the logs for these messages, so the messages must not change.
 const (
 	MsgThreadsFull     = "Skipping a thread sample period, buffers are full. ** THIS WILL RESULT IN LOSS OF PROFILING DATA **"
 	MsgAllocationsFull = "Discarding captured allocation sample. Allocation buffer is full. ** THIS WILL RESULT IN LOSS OF PROFILING DATA **"
@@ -63,7 +63,7 @@ func (c *Counters) Samples(o Outcome, sampler string, n int) {
 	}
 }
 
-// LimitHit counts that a limit was reached n times.
+// LimitHit adds n to the number of times that a limit was reached.
 func (c *Counters) LimitHit(ctx context.Context, limit string, n uint64) {
 	Add(ctx, c.CPUProfilerLimitsHit, n, "limit", limit)
 }

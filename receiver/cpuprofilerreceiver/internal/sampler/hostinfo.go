@@ -75,8 +75,8 @@ func processRoot(root string, pid int) (usable, note string) {
 	return "/", fmt.Sprintf("what root_path %s shows: its /proc numbers processes otherwise than the collector's own pid namespace does, which alone can be sampled: run the collector in the host's (docker run --pid=host, hostPID: true)", root)
 }
 
-// These are the numbers, from linux/capability.h, of the capabilities for reading the
-// data of other users' processes.
+// These capabilities permit reading the data of other users' processes. Their numbers are
+// defined in linux/capability.h.
 const (
 	capDACOverride   = 1
 	capDACReadSearch = 2

@@ -11,8 +11,7 @@ type shares struct {
 	symbols int64
 	// tables is the memory for unwind tables.
 	tables int64
-	// processes and stacks are the memory for the tables of processes of all
-	// samplers together.
+	// processes and stacks are the memory for the process tables of all samplers together.
 	processes, stacks int64
 }
 

@@ -12,6 +12,7 @@ type Meters struct {
 	// profiles. The CPU time of both kinds of work grows with the number of
 	// samples, so it determines the frequency.
 	Samples, Names cputime.Meter
-	// Files measures reading the files and the memory of processes. This work has a budget.
+	// Files measures the CPU time for reading the files and the memory of processes. This CPU
+	// time has a budget.
 	Files cputime.Meter
 }

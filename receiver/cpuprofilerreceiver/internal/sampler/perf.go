@@ -221,7 +221,7 @@ func (p *Perf) Release(batch *samples.Batch) {
 	}
 }
 
-// Take runs work that calls Name. The work ends early if a file does not answer.
+// Take runs work that calls Name. The work ends early if reading a file blocks.
 func (p *Perf) Take(work func()) error { return p.Symbols.Take(work) }
 
 // Name resolves the addresses of a stack.
@@ -285,8 +285,8 @@ func (p *Perf) walker(of *samples.Type) *languages.Walker {
 	})
 }
 
-// labels returns the reader of labels of goroutines for samples of a type. It returns nil if
-// labels are not read.
+// labels returns the reader of goroutine labels for a sample type. It returns nil if
+// goroutine labels are not read.
 func (p *Perf) labels(of *samples.Type) *golabels.Labels {
 	if of != samples.OnCPU || p.hotUnits == nil || p.Unwind == unwind.FramePointers || len(p.Labels) == 0 {
 		return nil
@@ -323,7 +323,7 @@ func (s *Shared) Processes() (processes.Config, error) {
 	}, err
 }
 
-// AttachWhen is like Attach, but for a sampler whose configuration contains the key when.
+// AttachWhen is like Attach, but for a sampler whose configuration has a `when` key.
 func (s *Shared) AttachWhen(when When, of *samples.Type, key string) (cfg attach.Config, err error) {
 	hot, why, err := when.Resolve(s.HotUnits)
 	if err != nil {

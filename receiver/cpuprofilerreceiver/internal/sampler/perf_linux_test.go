@@ -16,9 +16,10 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// The sampling frequency depends on the cost of samples and names. Reading
-// files has a separate budget. Otherwise a program with large files could lower
-// the frequency for all programs.
+// TestReadingFilesIsMeasuredApart checks that the CPU time for files does not affect the
+// sampling frequency. The frequency depends on the cost of samples and names, and reading
+// files has a separate budget. Otherwise a program with large files could lower the
+// frequency for all programs.
 func TestReadingFilesIsMeasuredApart(t *testing.T) {
 	info, err := NewHostInfo("/", zap.NewNop())
 	require.NoError(t, err)

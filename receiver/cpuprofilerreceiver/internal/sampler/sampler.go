@@ -122,7 +122,7 @@ func hotUnit(units []hotunitsextension.Unit, who procfs.Process, path, container
 // When is the value of the key when. It selects the processes of an expensive sampler.
 type When string
 
-// These are the values of the key when.
+// These are the values of the configuration key `when`.
 const (
 	WhenHot    When = "hot"
 	WhenAlways When = "always"

@@ -34,10 +34,10 @@ const (
 	// idleTimeout is the time until an unused object is closed. While a deleted file stays
 	// open, its disk space is not freed.
 	idleTimeout = 10 * time.Minute
-	// A failed search for a debug file is repeated through the next process that maps the
-	// file or has samples in it. The interval starts at twice checkInterval and doubles up
-	// to maxLookInterval. After warnLooks failures a warning is logged, at most once per
-	// warnInterval.
+	// After a failed search for a debug file, the next process that maps the file or
+	// has samples in it triggers another search. The interval starts at twice
+	// checkInterval and doubles up to maxLookInterval. After warnLooks failures, a
+	// warning is logged, at most once per warnInterval.
 	maxLookInterval = time.Minute
 	warnLooks       = 4
 	warnInterval    = 10 * time.Minute

@@ -65,8 +65,8 @@ func runIn(t *testing.T, root string) *samples.Mapping {
 	return mappingOf(t, mappings(t, p.pid), "/program")
 }
 
-// A container must influence only the names of its own functions,
-// whatever its files claim to be.
+// TestContainersDoNotNameEachOthersFunctions checks that a container influences only the
+// names of its own functions, even if its files make false claims.
 func TestContainersDoNotNameEachOthersFunctions(t *testing.T) {
 	p := stripped(t, "-Wl,--build-id=sha1", "-static-pie")
 	id := buildIDOf(t, p.whole)
@@ -116,7 +116,8 @@ func TestContainersDoNotNameEachOthersFunctions(t *testing.T) {
 	}
 }
 
-// Containers of the same image must share the cached data of the image's files.
+// TestContainersOfAnImageShareItsFiles checks that containers of the same image share the
+// cached data of the image's files.
 func TestContainersOfAnImageShareItsFiles(t *testing.T) {
 	image := imageOf(t, build(t, nil, "gcc", "-O1", "-static-pie", "-o", "OUT", "testdata/native.c"))
 	s := newSymbolizer(t, Config{})

@@ -48,8 +48,9 @@ func sharing(t *testing.T) (h host, p strippedProgram, ended, lives *samples.Map
 	return h, p, &m, lives
 }
 
-// A process may end while its file is being read. The function names of the file must
-// still become available to all other processes.
+// TestDebugFileIsLookedForAgainAfterItsProcessEnded covers a process that ends while its
+// file is being read. The function names of the file must still become available to all
+// other processes.
 func TestDebugFileIsLookedForAgainAfterItsProcessEnded(t *testing.T) {
 	for name, again := range map[string]func(*Symbolizer, *samples.Mapping){
 		"through the next process that maps the file": func(s *Symbolizer, m *samples.Mapping) { s.Track(m) },
@@ -86,8 +87,8 @@ func TestDebugFileThatIsAbsentIsLookedForOnce(t *testing.T) {
 	require.Equal(t, [numDebugFiles]uint64{DebugFileAbsent: 1}, s.Counters().DebugFiles)
 }
 
-// If the search for a debug file fails while the process is alive, the failure is logged.
-// The search is then repeated at growing intervals.
+// TestLooksThatFailAreRare covers failed searches for a debug file while the process is
+// alive. The failure is logged. The search is repeated at growing intervals.
 func TestLooksThatFailAreRare(t *testing.T) {
 	f := &file{ready: make(chan struct{})}
 	close(f.ready)

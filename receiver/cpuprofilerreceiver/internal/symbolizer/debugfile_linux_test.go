@@ -45,7 +45,8 @@ func stripped(t testing.TB, flags ...string) strippedProgram {
 	return p
 }
 
-// processWith returns a host whose process has mapped the program at the path at.
+// processWith returns a host with a process, and the process's mapping of the program.
+// at is the path of the program in the process's root.
 func processWith(t testing.TB, program, at string) (host, *samples.Mapping) {
 	t.Helper()
 	h := newHost(t)
@@ -263,7 +264,8 @@ func TestUnXZ(t *testing.T) {
 	}
 }
 
-// The header of the compressed data requests a dictionary of 4 GiB.
+// TestUnXZBoundsItsMemory uses compressed data whose header requests a dictionary of 4
+// GiB.
 func TestUnXZBoundsItsMemory(t *testing.T) {
 	b := compressed(t, xz.WriterConfig{}, []byte("small"))
 	header := b[xzHeaderSize:]
@@ -352,8 +354,8 @@ func syntheticSymbols(names ...string) []byte {
 	return append(out, headers...)
 }
 
-// FuzzSeparateSymbols reads the symbols of a program from another file. The other file is
-// read from an open file or from memory.
+// FuzzSeparateSymbols reads the symbols of a program from a fuzzed debug file. It
+// covers debug files on disk and debug files in memory.
 func FuzzSeparateSymbols(f *testing.F) {
 	program, err := elffile.Parse(bytes.NewReader(goprogramtest.Program(120)), int64(len(goprogramtest.Program(120))))
 	require.NoError(f, err)

@@ -30,7 +30,7 @@ import (
 )
 
 // host is a directory that imitates the root directory of a host. The host has one
-// process, which has a root directory of its own.
+// process, which has a separate root directory.
 type host struct {
 	root, processRoot string
 	pid               int
@@ -60,8 +60,8 @@ func (h host) write(t testing.TB, path string, content []byte) {
 	require.NoError(t, os.WriteFile(filepath.Join(h.processRoot, path), content, 0o644))
 }
 
-// mapping returns a mapping of the file at path in the process's root. The mapping has
-// the device and inode numbers of the file that the host has at the path seen.
+// mapping returns a mapping of the file at path in the process's root. The device and inode
+// numbers of the mapping belong to the file at the path seen on the host.
 func (h host) mapping(t testing.TB, path, seen string) *samples.Mapping {
 	t.Helper()
 	var st unix.Stat_t
@@ -202,8 +202,8 @@ func TestFilesThatChange(t *testing.T) {
 	require.Equal(t, l.Lines, again.Lines, "what was known stays known")
 }
 
-// Reading a file must not panic, and must use a bounded amount of memory and
-// time, whatever the file contains.
+// TestReadingHostileFilesIsBounded reads corrupt files. Reading a file must not panic, and
+// must use a bounded amount of memory and time.
 func TestReadingHostileFilesIsBounded(t *testing.T) {
 	goProgram, err := os.ReadFile(goCommand(t))
 	require.NoError(t, err)
@@ -337,7 +337,8 @@ func (c *testClock) advance(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-// Processes with different roots run the same file.
+// TestOneFileIsOpenOnce checks that a file is opened only once if processes with different
+// roots run the file.
 func TestOneFileIsOpenOnce(t *testing.T) {
 	path := build(t, nil, "gcc", "-no-pie", "-Wl,--build-id=sha1", "-o", "OUT", "testdata/native.c")
 	content, err := os.ReadFile(path)
@@ -524,9 +525,9 @@ func sparse(t *testing.T, path string) {
 	require.NoError(t, os.Truncate(path, size))
 }
 
-// A process of a hot unit uses more and more sparse files. Reading its
-// symbols must use no more than the budget of hot units. The symbols of
-// another process must still be read.
+// TestHotProcessWithFilesWithoutEndStaysWithinItsShare covers a process of a hot unit
+// that uses more and more sparse files. Reading its symbols must stay within the budget
+// of hot units. The symbols of another process must still be read.
 func TestHotProcessWithFilesWithoutEndStaysWithinItsShare(t *testing.T) {
 	h, maps := hostWith(t, 1)
 	clock := &testClock{now: time.Unix(1_000_000, 0)}
@@ -587,8 +588,8 @@ func TestBatchWaitsForFilesOnce(t *testing.T) {
 	require.True(t, waits(2))
 }
 
-// If reading the symbols of one process takes long, time must remain for
-// the symbols of other processes.
+// TestReadingNamesOfOneProcessLeavesTimeForOthers checks that a process whose symbols
+// take long to read leaves time for the symbols of other processes.
 func TestReadingNamesOfOneProcessLeavesTimeForOthers(t *testing.T) {
 	h, maps := hostWith(t, 1)
 	s := newSymbolizer(t, Config{Access: mappedfile.Access{Root: h.root}})
@@ -750,7 +751,8 @@ func TestLifecycle(t *testing.T) {
 	}
 }
 
-// This test opens and evicts files while addresses in them are resolved.
+// TestTrackWhileResolving opens and evicts files while addresses in these files are
+// resolved.
 func TestTrackWhileResolving(t *testing.T) {
 	h, maps := hostWith(t, 20)
 	s := newSymbolizer(t, Config{Access: mappedfile.Access{Root: h.root}, MaxObjects: 2})
@@ -780,8 +782,8 @@ func TestTrackWhileResolving(t *testing.T) {
 	require.Equal(t, uint64(pending), c.Locations[Pending])
 }
 
-// The files of containers are on overlayfs. On overlayfs, device and inode numbers may
-// differ from the numbers of the lower layers.
+// TestProgramOnOverlayfs covers the file system that containers use. On overlayfs, device
+// and inode numbers may differ from the numbers of the lower layers.
 func TestProgramOnOverlayfs(t *testing.T) {
 	program, err := os.ReadFile(build(t, nil, "gcc", "-O1", "-no-pie", "-o", "OUT", "testdata/native.c"))
 	require.NoError(t, err)

@@ -122,8 +122,9 @@ func TestNativeFunctions(t *testing.T) {
 	}
 }
 
-// Every function that nm lists in the C library must resolve to one of its names, at the
-// first instruction and at a later instruction.
+// TestSharedLibraryAgreesWithNM checks every function that nm lists in the C library.
+// Each function must resolve to one of its names, at the first instruction and at a
+// later instruction.
 func TestSharedLibraryAgreesWithNM(t *testing.T) {
 	p := start(t, build(t, nil, "gcc", "-o", "OUT", "testdata/native.c"))
 	require.Equal(t, "ready", p.line(t))
@@ -149,7 +150,8 @@ func TestSharedLibraryAgreesWithNM(t *testing.T) {
 	require.Greater(t, checked, 1000)
 }
 
-// Jumps to functions of other files have no symbol.
+// TestJumpsToOtherFilesHaveAName checks that jumps to functions of other files are named
+// [plt], because these jumps have no symbols.
 func TestJumpsToOtherFilesHaveAName(t *testing.T) {
 	p := start(t, build(t, nil, "gcc", "-o", "OUT", "testdata/native.c"))
 	require.Equal(t, "ready", p.line(t))

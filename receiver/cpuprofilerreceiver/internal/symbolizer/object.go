@@ -82,7 +82,7 @@ type answer struct {
 	kind  samples.FrameType
 }
 
-// bytes returns the memory of the lines.
+// bytes returns the memory that the lines use, in bytes.
 func (a answer) bytes() (n int64) {
 	for i := range a.lines {
 		l := &a.lines[i]

@@ -94,7 +94,8 @@ func (r *remote) forget(t *testing.T) {
 
 func named(function string) []samples.Line { return []samples.Line{{Function: function}} }
 
-// Reading a name blocks first. Then the file is evicted, and closing the file blocks.
+// TestFileThatStopsToAnswerCostsItsOwnNames checks that only the names of one file are
+// missing if reads of the file block.
 func TestFileThatStopsToAnswerCostsItsOwnNames(t *testing.T) {
 	r := newRemote(t)
 	require.Equal(t, named("exported"), r.resolve(t, r.m, "exported"))

@@ -126,7 +126,8 @@ type Counters struct {
 	// maps. Bytes is the memory of their indexes and names and of the kernel's symbols.
 	Objects, PerfMaps int
 	Bytes             int64
-	// FileBytes, MapBytes and KernelBytes are the parts of Bytes.
+	// FileBytes, MapBytes and KernelBytes are the parts of Bytes for object files, perf maps
+	// and the kernel's symbols.
 	FileBytes, MapBytes, KernelBytes int64
 }
 
@@ -136,9 +137,9 @@ const (
 	queueLength = 2048
 	// DefaultMaxObjects is used if Config.MaxObjects is 0.
 	DefaultMaxObjects = 512
-	// openTimeout bounds the total time that Resolve waits for the worker in a batch. After
-	// a wait that timed out, because a file system hangs, Resolve does not wait again until
-	// patience has passed.
+	// openTimeout limits the total time that Resolve waits for the worker in a batch. If a
+	// wait times out because a file system hangs, Resolve does not wait again until patience
+	// has passed.
 	openTimeout = 2 * time.Second
 	patience    = 5 * time.Second
 	// kernelInterval is the minimum time between two reads of kallsyms for
@@ -455,7 +456,8 @@ const (
 	maxMaking = 2 * time.Second
 )
 
-// mayName reports whether the effort allows another name for a process in this batch.
+// mayName reports whether the limits on effort permit another name for a process in this
+// batch.
 func (s *Symbolizer) mayName(pid int) bool {
 	if s.hot[pid] != "" {
 		return s.made.within(2, 1) && s.madeBy[pid].within(1, 2)
@@ -707,8 +709,8 @@ func (s *Symbolizer) askKernel() bool {
 	}
 }
 
-// KernelSymbols returns an error with the reason and the remedy if kernel functions have no
-// names. It returns nil if they have names.
+// KernelSymbols returns nil if kernel functions have names. Otherwise it returns an error
+// that contains the reason and the remedy.
 func (s *Symbolizer) KernelSymbols() error { return s.kernelShown }
 
 // Counters returns the current counters.

@@ -25,7 +25,7 @@ import (
 type symbol struct {
 	// start is relative to symbolTable.base.
 	start, size uint32
-	// name is an offset in a string table. The top bits are the number of the string table.
+	// name is an offset in a string table. The top bits contain the number of the string table.
 	name uint32
 }
 
@@ -163,8 +163,8 @@ func rank(info byte) uint8 {
 	return 1
 }
 
-// compact sorts symbols by address and keeps the names with the highest rank of each
-// address.
+// compact sorts symbols by address. For each address, it keeps the names with the
+// highest rank.
 func compact(found []rankedSymbol) []symbol {
 	slices.SortFunc(found, func(a, b rankedSymbol) int {
 		if c := cmp.Compare(a.start, b.start); c != 0 {

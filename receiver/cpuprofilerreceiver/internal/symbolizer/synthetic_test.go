@@ -173,7 +173,8 @@ func FuzzObject(f *testing.F) {
 	})
 }
 
-// The symbols of the kernel are kept until the process ends.
+// TestSymbolsOfTheKernelTakeNoMoreThanTheyNeed checks the memory of the kernel's symbols,
+// because the symbols are kept until the process ends.
 func TestSymbolsOfTheKernelTakeNoMoreThanTheyNeed(t *testing.T) {
 	var kallsyms bytes.Buffer
 	const n = 100_000

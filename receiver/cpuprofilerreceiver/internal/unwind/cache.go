@@ -51,7 +51,7 @@ const (
 	defaultMaxFiles = 4096
 	// queueLength is the maximum number of requests that wait for the worker.
 	queueLength = 1024
-	// A request for a file of at least largeFile bytes is put behind other requests that
+	// A request for a file of at least largeFile bytes is queued behind other requests that
 	// arrive within largeWait.
 	largeFile = 4 << 20
 	largeWait = 10 * time.Millisecond
@@ -68,10 +68,10 @@ type Stats struct {
 	// tables. A file that several containers share has one table.
 	Files, Tables int
 	Bytes         int64
-	// Built counts tables that were made.
+	// Built counts the tables that were built.
 	Built uint64
 	// Unreadable counts files that could not be opened or are invalid. Incomplete counts
-	// tables without the rules that exceed the size limit.
+	// tables in which rules are missing because of the size limit.
 	Unreadable, Incomplete uint64
 	// Evicted counts files that were dropped because a limit was reached. Dropped counts
 	// requests that were dropped because the queue was full or no CPU time was left. A
@@ -90,8 +90,8 @@ type entry struct {
 	// checking reports that a check is requested.
 	checking atomic.Bool
 	used     atomic.Uint32
-	// often reports that the file was used at two different values of Cache.clock. The
-	// file's programs are then not short-lived.
+	// often reports that the file was used at two different values of Cache.clock. In this
+	// case, the programs that use the file are not short-lived.
 	often atomic.Bool
 	// leftOut reports that there was no room for the table.
 	leftOut bool
@@ -100,8 +100,8 @@ type entry struct {
 	ended int
 }
 
-// The table of a longer running program loses its precedence after
-// idleAfter seconds without use.
+// idleAfter is the time without use, in seconds, after which the table of a longer running
+// program loses its precedence.
 const idleAfter = 60
 
 // before reports whether e is dropped before other. now is Cache.clock. Files that
@@ -410,9 +410,9 @@ func (c *Cache) build(r io.ReaderAt, size int64, path string) (*Table, error) {
 	return t, err
 }
 
-// evict drops files until the cache is within its limits. Instead of a table of a longer
-// running program, it drops the latest table. However, it keeps the latest table if the
-// program of that table is also longer running, or is hot.
+// evict drops files until the cache is within its limits. If memory is short, it drops
+// the latest table before tables that longer running programs use. However, it keeps the
+// latest table if the program of the latest table is longer running or hot.
 func (c *Cache) evict(files map[mappedfile.File]*entry, latest *entry, hot bool) {
 	now := c.clock.Load()
 	for {
@@ -464,7 +464,8 @@ func (c *Cache) RetryLeftOut() {
 	c.files.Store(&files)
 }
 
-// held returns the memory and the number of tables. It counts each table once.
+// held returns the memory and the number of all tables. A table that several files share
+// counts once.
 func held(files map[mappedfile.File]*entry) (bytes int64, tables int) {
 	seen := make(map[*Table]struct{}, len(files))
 	for _, e := range files {

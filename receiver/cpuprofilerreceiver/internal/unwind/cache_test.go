@@ -287,8 +287,8 @@ func TestFileIsReadWhenFirstNeeded(t *testing.T) {
 	require.Equal(t, table.Bytes(), stats.Bytes)
 }
 
-// A file has one table even if several containers map it through different
-// roots. Another file with the same build ID and size has its own table,
+// TestOneFileHasOneTable checks that a file has one table even if several containers map it
+// through different roots. Another file with the same build ID and size has its own table,
 // because anyone can write such a file.
 func TestOneFileHasOneTable(t *testing.T) {
 	f := newFiles(t, 0, 0)
@@ -332,8 +332,9 @@ func TestUnreadableFileIsRetried(t *testing.T) {
 	require.NotNil(t, table)
 }
 
-// A file cannot be opened through a process that has ended. The file must then be opened
-// at once through the next process that maps it.
+// TestFileOfAProcessThatEndedIsReadThroughAnother covers a process that has ended, so
+// that a file cannot be opened through the process. The file must then be opened at
+// once through the next process that maps it.
 func TestFileOfAProcessThatEndedIsReadThroughAnother(t *testing.T) {
 	f := newFiles(t, 0, 0)
 	m := f.write("libc", object(oneFunction(), "0123", true))
@@ -426,8 +427,8 @@ func TestCacheEvictsTheLeastRecentlyUsed(t *testing.T) {
 	}
 }
 
-// Short-lived programs, such as compilers, must not evict the tables
-// of programs that keep running.
+// TestTablesOfProgramsThatRunAreKept checks that short-lived programs, such as compilers,
+// do not evict the tables of programs that keep running.
 func TestTablesOfProgramsThatRunAreKept(t *testing.T) {
 	one := newTable(t, object(oneFunction(), "0000", true)).Bytes()
 	f := newFiles(t, 3*one+one/2, 0)
@@ -568,8 +569,9 @@ func TestWorkerReadsAndStops(t *testing.T) {
 	c.Close()
 }
 
-// Building the table of a large program may use up the CPU time budget. So the tables of
-// the program's libraries are built first.
+// TestLargeFilesAreReadLast checks the order in which tables are built. The table of a
+// large program may use up the CPU time budget, so the tables of the program's
+// libraries must be built first.
 func TestLargeFilesAreReadLast(t *testing.T) {
 	c := newCache(Config{})
 	ask := func(path string, bytes uint64) request {

@@ -40,7 +40,8 @@ type machine struct {
 	depth      int
 }
 
-// The call frame instructions of DWARF 5, section 7.24, and the extensions of GNU and ARM.
+// These are the call frame instructions of DWARF 5, section 7.24, and the extensions of GNU
+// and ARM.
 const (
 	cfaAdvanceLoc = 0x40 // the lower 6 bits are the operand
 	cfaOffset     = 0x80 // the lower 6 bits are the operand
@@ -250,7 +251,7 @@ var signalARM64 = rule{
 	flags: flagSignal,
 }
 
-// The operations of DWARF expressions that are used below.
+// These are the operations of DWARF expressions that are used below.
 const (
 	opDeref      = 0x06
 	opPlusUconst = 0x23
@@ -285,8 +286,8 @@ func (regs registers) cfaOf(expr []byte) base {
 	return base{kind: cfaBad}
 }
 
-// locationOf returns the rule for a register that an expression locates. It supports only
-// register + offset.
+// locationOf returns the location of a register that an expression describes. It supports
+// only register + offset.
 func (regs registers) locationOf(expr []byte) location {
 	reg, off, rest, ok := breg(expr)
 	switch {

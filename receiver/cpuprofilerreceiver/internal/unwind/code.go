@@ -45,9 +45,9 @@ type instruction struct {
 	by     int32
 	effect effect
 	call   bool
-	// ends reports that execution does not continue at the next instruction. table reports
-	// that the instruction may be a jump through a table of addresses. padding reports that
-	// the instruction may only fill the space between functions or before loops.
+	// ends reports whether execution never continues at the next instruction. table reports
+	// whether the instruction may be a jump through a table of addresses. padding reports
+	// whether the instruction may only fill the space between functions or before loops.
 	ends, table, padding bool
 }
 
@@ -56,7 +56,7 @@ type instruction struct {
 type frameState struct {
 	known bool
 	// depth is the number of bytes by which the stack pointer is below its value at the
-	// function's entry. lost reports that the depth is unknown.
+	// function's entry. lost reports whether the depth is unknown.
 	depth int32
 	lost  bool
 	// saved is the depth at which the caller's frame pointer is stored. It is 0 if the
@@ -284,7 +284,7 @@ func (b *tableBuilder) derive(code []instruction) {
 	}
 }
 
-// derived adds the rule for an instruction of size bytes.
+// derived adds the rule for an instruction. size is the instruction's size in bytes.
 func (b *tableBuilder) derived(in *instruction, s *frameState, size uint64) {
 	if s.framed {
 		b.t.code.framePointer += size

@@ -24,8 +24,8 @@ type sizes struct {
 	bytes int
 	// programs contains the needs of each program in this batch.
 	programs map[program]*needs
-	// calm counts the consecutive batches that needed less than bytes. calmed is the
-	// largest size that these batches needed.
+	// calm is the number of consecutive batches that needed a smaller size than the
+	// current size. calmed is the largest size that these batches needed.
 	calm, calmed int
 }
 
@@ -45,7 +45,8 @@ const (
 	// least leastCut samples, need more.
 	tolerated = 50
 	leastCut  = 8
-	// calmBatches batches take half a minute with the default export interval.
+	// calmBatches is the number of calm batches before the size shrinks. They take half a
+	// minute with the default export interval.
 	calmBatches = 6
 	// maxPrograms is the maximum number of programs that are counted separately in a
 	// batch. All further programs count as one program.
@@ -64,8 +65,8 @@ func levelOf(bytes int) int {
 	return min(bits.Len(uint(max(bytes-1, 0))/leastCopy), levels)
 }
 
-// add records that unwinding a sample of a program needed a number of bytes. cut reports
-// that the copy was too short.
+// add records the number of bytes that were needed to unwind a sample of a program. cut
+// reports whether the copy was too short.
 func (s *sizes) add(of program, needed int, cut bool) {
 	if s.programs[of] == nil && len(s.programs) >= maxPrograms {
 		of = program{}
@@ -112,7 +113,8 @@ func (s *sizes) nextBatch() {
 	}
 }
 
-// level returns the lowest level that is large enough for the program.
+// level returns the lowest level that is large enough for the program. At most
+// 1/tolerated of the program's samples may need a higher level.
 func (n *needs) level() int {
 	more := uint32(0)
 	for level := levels; level > 0; level-- {

@@ -77,8 +77,8 @@ func TestNeedsOfManyProgramsAreBounded(t *testing.T) {
 	require.LessOrEqual(t, len(s.programs), maxPrograms+1)
 }
 
-// All programs beyond the limit are counted as one program. So their need for
-// larger copies is not forgotten.
+// TestProgramsBeyondTheBoundCountAsOne checks that all programs beyond the limit count as
+// one program. Their need for larger copies must have an effect.
 func TestProgramsBeyondTheBoundCountAsOne(t *testing.T) {
 	s := newSizes(2048)
 	for i := range maxPrograms {

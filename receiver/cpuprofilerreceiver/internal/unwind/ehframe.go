@@ -112,8 +112,8 @@ func (r *reader) cstring() []byte {
 	return r.data[start : r.pos-1]
 }
 
-// The encodings of pointers in .eh_frame (DW_EH_PE_*). An encoding consists of a format and
-// a base.
+// These constants define the encodings of pointers in .eh_frame (DW_EH_PE_*). An encoding
+// consists of a format and a base.
 const (
 	pointerFormat   = 0x0f
 	pointerRelative = 0x70
@@ -363,7 +363,7 @@ type codeOf struct {
 	seen bool // whether a row had a frame pointer
 }
 
-// The maximum sizes of prologues and epilogues in bytes.
+// These constants are the maximum sizes of prologues and epilogues in bytes.
 const (
 	maxPrologue = 32
 	maxEpilogue = 16
@@ -378,7 +378,7 @@ func (c *codeOf) row(addr uint64, r rule) {
 			c.framePointer += n
 			c.seen = true
 		case c.last.cfa == cfaPLT, c.last.cfa == cfaNone, c.last.ra == locNone, c.last.flags != 0:
-			// This code was not compiled.
+			// This code does not come from a compiler, so it is not counted.
 		case c.seen && n <= maxEpilogue:
 		default:
 			c.other += n

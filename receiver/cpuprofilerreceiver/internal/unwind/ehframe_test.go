@@ -177,7 +177,7 @@ func TestCallFrameInstructions(t *testing.T) {
 func TestAArch64KeepsTheReturnAddressInARegister(t *testing.T) {
 	var a assembler
 	cie := a.cieOf(30, "zRB", []byte{0x1b}, 0x0c, 31, 0)
-	// This is the code "stp x29, x30, [sp, #-32]!; mov x29,
+	// These call frame instructions describe the code "stp x29, x30, [sp, #-32]!; mov x29,
 	// sp" with a signed return address.
 	a.fde(cie, codeAt, 100, 0x44, 0x2d, 0x44, 0x0e, 32, 0x9d, 4, 0x9e, 3, 0x44, 0x0d, 29)
 	signal := a.cieOf(30, "zRS", []byte{0x1b}, 0x0c, 31, 0)

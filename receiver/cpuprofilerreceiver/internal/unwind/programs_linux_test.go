@@ -259,8 +259,8 @@ func describe(m *memory, pcs []uint64, end End) string {
 	return fmt.Sprintf("%s: %s", end, strings.Join(out, " "))
 }
 
-// The kernel can also unwind code that has frame pointers everywhere. Both
-// methods must find the same stack.
+// TestUnwindingAgreesWithFramePointers unwinds code that has frame pointers everywhere,
+// so that the kernel can unwind it too. Both methods must find the same stack.
 func TestUnwindingAgreesWithFramePointers(t *testing.T) {
 	for name, start := range map[string]func(t *testing.T) int{
 		"C": func(t *testing.T) int {
@@ -289,8 +289,8 @@ func TestUnwindingAgreesWithFramePointers(t *testing.T) {
 				hasFrame := leafHasFrame(u, &in, m)
 				pcs, _ := u.Unwind(&in, nil, m)
 				if len(pcs) > 1 && !hasFrame {
-					// The frame pointer register still belongs to the caller. So
-					// the kernel leaves out the caller.
+					// The frame pointer register still belongs to the caller, so the kernel skips the
+					// caller.
 					if t := tableAt(cache, m, pcs[1]); t == nil || !t.FramePointers() {
 						continue
 					}

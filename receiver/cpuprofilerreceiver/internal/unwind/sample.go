@@ -15,9 +15,9 @@ type Memory interface {
 	Mapped() []*samples.Mapping
 }
 
-// maxAhead is the number of mapped files up to which all files of a process are read
-// ahead. A program such as ffmpeg maps more than a hundred files, but runs code of only a
-// few. Reading all files would delay the files that its stacks need.
+// If a process maps at most maxAhead files, all of its files are read ahead. A program such
+// as ffmpeg maps more than a hundred files, but runs code of only a few. Reading all files
+// would delay the files that its stacks need.
 const maxAhead = 16
 
 // Sample replaces the user part of a sample's stack with the unwound stack. The sample must

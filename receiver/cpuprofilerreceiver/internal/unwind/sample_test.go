@@ -13,7 +13,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// process has a program, a library and more mappings. It records the
+// process is a fake process with a program, a library and more mappings. It records the
 // mappings whose tables were requested.
 type process struct {
 	only

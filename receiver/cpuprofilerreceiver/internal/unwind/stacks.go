@@ -94,7 +94,8 @@ func NewStacks(cfg StacksConfig) *Stacks {
 	return s
 }
 
-// Copied returns the number of bytes that the kernel should copy of each stack from now on.
+// Copied returns the number of bytes of each stack that the kernel should copy from now
+// on.
 func (s *Stacks) Copied() int {
 	switch {
 	case s.sizes != nil:

@@ -138,7 +138,8 @@ func TestStackThatReachesItsEntryIsWhole(t *testing.T) {
 	require.Equal(t, []int{1, 1}, []int{p.whole, p.other})
 }
 
-// The table of a new program is built while unwinding waits for it, for a limited time.
+// TestFirstStackWaitsForItsTables checks that unwinding waits for a limited time while
+// the table of a new program is built.
 func TestFirstStackWaitsForItsTables(t *testing.T) {
 	p := newProgram(true, true)
 	p.tables[p.executable] = tableOf(t, root, frameless)

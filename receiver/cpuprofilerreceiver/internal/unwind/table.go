@@ -62,7 +62,7 @@ const (
 	maxRules = 1 << 16
 )
 
-// The numbers of the rules that every table contains.
+// These are the numbers of the rules that every table contains.
 const (
 	ruleNone = 0
 	ruleBad  = 1
@@ -206,8 +206,8 @@ func (b *tableBuilder) rule(r rule) uint16 {
 	return i
 }
 
-// begin adds a function with the link-time addresses from start to before end. It returns
-// false if the table has no room or if the addresses are not in the segments.
+// begin adds a function with the link-time addresses [start, end). It returns false if
+// the table has no room or if the addresses are not in the segments.
 func (b *tableBuilder) begin(start, end uint64) bool {
 	switch {
 	case start > b.entry && (b.afterEntry == 0 || start < b.afterEntry):

@@ -48,7 +48,8 @@ type Generated interface {
 // End is the reason why an unwound stack ends.
 type End uint8
 
-// The reasons. A stack that ends for a reason other than Whole is truncated.
+// These constants are the reasons why a stack ends. A stack that ends for a reason
+// other than Whole is truncated.
 const (
 	// Whole means that the stack ends in a function at which threads start.
 	Whole End = iota
@@ -60,7 +61,7 @@ const (
 	Unready
 	// Lost means that the stack ends in code without a rule that leads to its caller.
 	Lost
-	// endKinds is the number of ends.
+	// endKinds is the number of reasons above.
 	endKinds
 )
 
@@ -348,8 +349,9 @@ func (w *walk) throughTrampoline(mappings Mappings) bool {
 	return ok && mappings.Mapping(pc-1) != nil && w.enter(pc, w.sp+16, w.fp, w.fpKnown, false) == Whole
 }
 
-// splice appends the rest of the kernel's stack if the current frame has a frame pointer,
-// because the callers may be beyond the copy or on another stack.
+// splice appends the rest of the kernel's stack if the current frame has a frame pointer.
+// The kernel's stack is needed because the callers may be beyond the copy or on another
+// stack.
 func (u *unwinder) splice(w *walk, n int, chain []uint64, r *rule, end End, mappings Mappings) ([]uint64, End) {
 	if r.flags&flagGo == 0 && (r.cfa == cfaNone || u.table == nil || !u.table.FramePointers()) || len(chain) < 2 {
 		return u.frames[:n], end

@@ -27,9 +27,9 @@ import (
 // functions lists the functions of each wait reason. Compiler suffixes (.isra.0) and
 // prefixes of system calls (__x64_, __arm64_, __se_, __do_) are removed before the lookup.
 var functions = map[samples.Wait]string{
-	// Sockets of all kinds, including Unix sockets. The functions of net/socket.c are on
-	// almost every such stack. The other functions are for kernels in which the compiler
-	// turned a call in net/socket.c into a jump.
+	// These functions wait on sockets of all kinds, including Unix sockets. The functions
+	// of net/socket.c are on almost every such stack. The other functions are for kernels
+	// in which the compiler turned a call in net/socket.c into a jump.
 	samples.WaitNetwork: `
 		sock_recvmsg sock_sendmsg __sock_sendmsg sock_read_iter sock_write_iter sock_splice_read
 		__sys_recvfrom __sys_recvmsg __sys_recvmmsg ___sys_recvmsg ____sys_recvmsg do_recvmmsg
@@ -84,9 +84,10 @@ var functions = map[samples.Wait]string{
 		timerfd_read timerfd_read_iter`,
 
 	// These functions end the search before an outer function decides. io_uring waits for
-	// requests of any kind, and called io_schedule for that in kernels of July 2023. Page
-	// migration, page faults and allocations may happen within any of the functions above.
-	// Netlink is not a network. The last function is for frozen cgroups.
+	// requests of any kind. In kernels of July 2023, io_uring called io_schedule for these
+	// waits. Page migration, page faults and allocations may happen within any of the
+	// functions above. Netlink sockets do not use a network. The last function is for frozen
+	// cgroups.
 	samples.WaitOther: `
 		io_cqring_wait
 		migration_entry_wait_on_locked softleaf_entry_wait_on_locked __migration_entry_wait
@@ -150,7 +151,7 @@ func of(stack []*samples.Location) samples.Wait {
 }
 
 // decides returns the wait reason of a function. The reason is unknown if the function is
-// not in the table.
+// not in the table and its name does not begin with the prefix of a file system.
 func decides(name string) samples.Wait {
 	if wait, ok := waits[name]; ok {
 		return wait

@@ -109,7 +109,8 @@ func TestUnknownWaits(t *testing.T) {
 	require.Equal(t, "lock", find(samples.OffCPUScaled, late), "the names were read later")
 }
 
-// If a function were listed twice, its wait reason would depend on the order of a map.
+// TestEachFunctionIsListedOnce checks that no function is listed twice. Otherwise, the wait
+// reason of the function would depend on the order of a map.
 func TestEachFunctionIsListedOnce(t *testing.T) {
 	n := 0
 	for _, names := range functions {

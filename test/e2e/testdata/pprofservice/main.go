@@ -1,9 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command pprofservice is a Go service with net/http/pprof for the end-to-end test. It
-// spends three parts of its CPU time in one function and one part in another function. A
-// third function allocates. Some of its goroutines wait for a mutex and a channel.
+// Command pprofservice is a Go service with net/http/pprof for the end-to-end test. One
+// function does three times as much work as another function. A third function
+// allocates memory. Some goroutines of the service wait for a mutex and a channel.
 package main
 
 import (
@@ -41,8 +41,8 @@ func main() {
 	}
 }
 
-// part is an amount of work that takes some ten milliseconds. It is not
-// a fixed time, because a thread may have to wait for a CPU.
+// part is an amount of work that takes tens of milliseconds. It is not a fixed time,
+// because a thread may have to wait for a CPU.
 const part = 20_000_000
 
 //go:noinline
@@ -72,8 +72,8 @@ func allocate() {
 	runtime.GC() // Go's profile includes allocations only after the next collection
 }
 
-// contend makes one goroutine wait for a mutex that this goroutine holds. Then this
-// goroutine waits for the other goroutine.
+// contend makes another goroutine wait for a mutex that the calling goroutine holds.
+// The calling goroutine then waits for the other goroutine.
 //
 //go:noinline
 func contend() {

@@ -214,7 +214,7 @@ func (a *attacher) await(pid int, name string, read func()) error {
 	return a.cfg.Runner.Run(key, a.files.File(pid, name), deadline.ReadLimit, func(c *deadline.Call) { c.Wait(nil, read) })
 }
 
-// identify is mappedfile.Program with a deadline.
+// identify calls mappedfile.Program with a deadline.
 func (a *attacher) identify(pid int) (mappedfile.ID, error) {
 	var (
 		id  mappedfile.ID

@@ -115,9 +115,9 @@ func BenchmarkHit(b *testing.B) {
 	})
 }
 
-// BenchmarkSlowdown lets a program allocate memory in turns with and without the sampler.
-// It reports how much more CPU time the program needs with the sampler, and half the
-// width of the 95 % confidence interval.
+// BenchmarkSlowdown lets a program allocate memory, alternately without and with the
+// sampler. It reports the additional CPU time that the program needs with the sampler,
+// and half the width of the 95 % confidence interval.
 func BenchmarkSlowdown(b *testing.B) {
 	skipWithoutProbes(b)
 	for _, c := range []struct {

@@ -60,7 +60,8 @@ func (s *reservoir) factor() float64 {
 	return float64(s.seen) / float64(len(s.kept))
 }
 
-// reset empties the reservoir. It keeps the memory unless it is large.
+// reset empties the reservoir. It reuses the memory of the reservoir unless this memory is
+// large.
 func (s *reservoir) reset() {
 	const much = 1024
 	s.seen = 0

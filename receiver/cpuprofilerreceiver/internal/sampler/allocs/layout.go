@@ -19,7 +19,8 @@ const (
 	rateVariable    = "runtime.MemProfileRate"
 )
 
-// query selects the function, the variable and the runtime's code.
+// query selects the sampled function, the variable with the sampling rate, and the
+// functions of the runtime.
 var query = goprogram.Query{Functions: []string{sampledFunction}, Variable: rateVariable, Size: 8, Runs: ofRuntime}
 
 // These constants are the minor versions of the oldest and the newest supported Go

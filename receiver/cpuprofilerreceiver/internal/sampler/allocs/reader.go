@@ -133,8 +133,9 @@ func (r *reader) count(now perfevent.Stats) {
 	r.stats = now
 }
 
-// handle processes one record. It also gets records of processes that are not sampled,
-// because uprobes are in files, and names and mappings are recorded for every process.
+// handle processes one record. Some records belong to processes that are not sampled. A
+// uprobe is in a file, so every process with this file can hit the uprobe. Names and
+// mappings are recorded for every process.
 func (r *reader) handle(rec *perfevent.Record) {
 	switch rec.Type {
 	case perfevent.TypeSample:

@@ -17,7 +17,7 @@ const (
 	maxListed = 10
 )
 
-// logged remembers the last log lines about attaching, to log again only after a change.
+// logged remembers the last log lines about attaching, so that only changes are logged.
 type logged struct {
 	started bool
 	reasons []string

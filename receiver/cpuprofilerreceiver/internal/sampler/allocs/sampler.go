@@ -40,7 +40,8 @@ type Sink interface {
 	// AddBoth adds an allocation as two events at time (CLOCK_MONOTONIC, in nanoseconds).
 	// It reports whether both events fit.
 	AddBoth(objects, space samples.Key, time, count, bytes int64) bool
-	// KernelLost adds n to the events of a type's sampler that the kernel lost.
+	// KernelLost adds n to the number of events that the kernel lost. t is the type of the
+	// sampler.
 	KernelLost(t *samples.Type, n uint64)
 	// ReadUpTo sets the time before which all samples have been added.
 	ReadUpTo(time int64)
@@ -66,8 +67,8 @@ type Settings struct {
 	// Random is the source of random numbers. Only the reading goroutine uses it. If it is
 	// nil, the sampler creates a source with a random seed.
 	Random *rand.Rand
-	// Quiet is the time without an event after which this absence is logged. 0 means one
-	// minute.
+	// Quiet is the time without events after which the missing events of a program are logged.
+	// 0 means one minute.
 	Quiet time.Duration
 }
 

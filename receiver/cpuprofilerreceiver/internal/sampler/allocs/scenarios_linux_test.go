@@ -402,7 +402,7 @@ func TestMissingRightIsLoggedOnceWithItsName(t *testing.T) {
 	require.Contains(t, string(out), "--- PASS: TestUnprivileged")
 }
 
-// TestUnprivileged is executed by the test above as another user.
+// TestUnprivileged runs as another user. TestMissingRightIsLoggedOnceWithItsName starts it.
 func TestUnprivileged(t *testing.T) {
 	path := os.Getenv("ALLOCATOR")
 	if path == "" {
@@ -441,9 +441,9 @@ func TestSamplerStopsInAnyState(t *testing.T) {
 	s.Set([]procfs.Process{{PID: 1}})
 }
 
-// TestProgramThatDoesNotAnswerCostsItself has two programs. The file system
-// of one program stops responding before the program is read. The other
-// program must still be sampled.
+// TestProgramThatDoesNotAnswerCostsItself starts two programs. The file system of one
+// program stops responding before the program is read. The other program must still be
+// sampled.
 func TestProgramThatDoesNotAnswerCostsItself(t *testing.T) {
 	skipWithoutProbes(t)
 	path := buildAllocator(t, "")

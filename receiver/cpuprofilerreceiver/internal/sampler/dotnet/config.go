@@ -22,8 +22,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/unixsocket"
 )
 
-// Config is the block dotnet of the configuration. It configures the server for the buffers
-// of .NET services.
+// Config is the block dotnet of the configuration. It configures the server that receives
+// buffers from .NET services.
 type Config struct {
 	// ServerConfig contains all keys of confighttp's server. The default endpoint is
 	// localhost:4319. With transport unix, the endpoint is the path of a socket.

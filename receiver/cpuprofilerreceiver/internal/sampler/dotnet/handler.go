@@ -129,8 +129,8 @@ func (in *Intake) problemWith(w http.ResponseWriter, format nativeformat.Format,
 	return p
 }
 
-// hint returns a common sender mistake that makes the rest of a buffer unreadable. The
-// buffer itself does not reveal this mistake.
+// hint describes a common mistake of senders that makes the rest of a buffer unreadable.
+// The buffer itself does not reveal this mistake.
 func hint(f nativeformat.Format) string {
 	switch {
 	case f.Kind != nativeformat.ThreadSamples:

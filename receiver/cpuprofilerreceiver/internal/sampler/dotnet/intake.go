@@ -25,13 +25,13 @@ const (
 	maxWait     = time.Second
 )
 
-// maxResources bounds the remembered resources. At the bound, the least recently used
-// resource is forgotten.
+// maxResources is the maximum number of remembered resources. At this number, the least
+// recently used resource is forgotten.
 const maxResources = 1024
 
-// offClock is the smallest logged difference between the times of samples and this host's
-// clock. Backends refuse samples that are older than an hour. It is also the maximum time
-// between two consecutive samples in one profile.
+// Differences between sample times and this host's clock are logged if they exceed
+// offClock. Backends refuse samples that are older than an hour. offClock is also the
+// maximum time between two consecutive samples in one profile.
 const offClock = time.Hour
 
 // Intake turns buffers into samples.
@@ -74,9 +74,9 @@ type Stats struct {
 	// Lost counts the lost events by kind. An allocation counts as two events, one for
 	// objects and one for bytes.
 	Lost [nativeformat.SelectedThreadSamples + 1]Events
-	// Names, Stacks, Resources and Attributes count how often each bound was reached. In
-	// that case all names, all stacks or one resource were forgotten, or an attribute was
-	// cut or dropped.
+	// Names, Stacks, Resources and Attributes count how often each limit was reached. At a
+	// limit, the intake forgets all names, all stacks or one resource, or it truncates or
+	// drops an attribute.
 	Names, Stacks, Resources, Attributes uint64
 }
 
@@ -224,9 +224,9 @@ func (b *buffer) sample(s *nativeformat.Sample) {
 	switch b.kind {
 	case nativeformat.ThreadSamples:
 		k.Type, k.Selected = samples.DotnetThreads, s.Selected
-		// The profiler makes no selective samples while it samples all threads. A sample of
-		// a selected thread replaces one selective sample. Other selective samples cover
-		// the rest of its time.
+		// The profiler takes no selective samples while it samples all threads. So this sample of
+		// a selected thread replaces one selective sample, and has the period of that sample.
+		// Other selective samples cover the rest of the interval.
 		if s.Selected && b.from.selected > 0 {
 			k.Period = min(k.Period, b.from.selected)
 		}

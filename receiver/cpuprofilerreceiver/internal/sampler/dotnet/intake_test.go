@@ -172,9 +172,11 @@ func TestEveryCaptureBecomesItsSamples(t *testing.T) {
 	}
 }
 
-// When the profiler samples all threads, it takes no selective samples. So the sample of
-// a selected thread represents only the interval of selective sampling. The values of all
-// samples must add up to the elapsed time, in nanoseconds.
+// TestTheTimeOfSelectedThreadsIsCountedOnce covers a profiler that samples all threads
+// and, at a shorter interval, selected threads. While the profiler samples all threads,
+// it takes no selective samples. The sample of a selected thread then represents only
+// the interval of selective sampling. The values of all samples must add up to the
+// elapsed time, in nanoseconds.
 func TestTheTimeOfSelectedThreadsIsCountedOnce(t *testing.T) {
 	const interval, selective = 500 * time.Millisecond, 50 * time.Millisecond
 	r := newRig(t, nil)
@@ -213,7 +215,8 @@ func TestTheTimeOfSelectedThreadsIsCountedOnce(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-// This test imitates the profiler while one thread is selected for a second.
+// TestASecondOfASelectedThreadIsASecond imitates the profiler while one thread is selected
+// for a second.
 func TestASecondOfASelectedThreadIsASecond(t *testing.T) {
 	r := newRig(t, nil)
 	for tick := range 20 {
@@ -236,8 +239,9 @@ func TestASecondOfASelectedThreadIsASecond(t *testing.T) {
 	require.Equal(t, time.Second, got)
 }
 
-// If the service has sent no selective sample, a sample of all
-// threads represents the full interval.
+// TestASelectedThreadWithoutSelectiveSamplesHasTheWholeInterval covers a service that
+// has sent no selective sample. A sample of all threads then represents the full
+// interval.
 func TestASelectedThreadWithoutSelectiveSamplesHasTheWholeInterval(t *testing.T) {
 	r := newRig(t, nil)
 	c := dotnettest.Read(t, "selected/042.threads")[0]
@@ -444,8 +448,9 @@ func TestVersionTwoIsRefused(t *testing.T) {
 	require.EqualValues(t, 2, *got.body.Found)
 }
 
-// This test sends every prefix of the captures and flips bits in a few of them. Each
-// reply must have an expected status, and each sample must be counted exactly once.
+// TestDamagedBuffersAreAnsweredAndAccountedFor sends every prefix of the captures and flips
+// bits in a few captures. Each reply must have an expected status. Each sample must be
+// counted exactly once.
 func TestDamagedBuffersAreAnsweredAndAccountedFor(t *testing.T) {
 	r := newRig(t, nil)
 	check := func(t *testing.T, c *dotnettest.Capture, body []byte, codes ...int) {
@@ -669,8 +674,8 @@ func TestTenThousandNamesAndOneMore(t *testing.T) {
 	}
 	got := r.post(t, threadSamplesPath+"?interval=1", e.Bytes())
 	require.Equal(t, http.StatusAccepted, got.code)
-	// A buffer of the profiler is full before it contains that many names. So the test
-	// builds a larger body.
+	// A buffer of the profiler is too small for more than MaxCode names. So the test builds a
+	// larger body.
 	var body []byte
 	body = append(body, 1, 0, 0, 0, 1)
 	body = binary.BigEndian.AppendUint64(body, uint64(recorded.UnixMilli()))

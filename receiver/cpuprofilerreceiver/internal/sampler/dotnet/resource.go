@@ -75,9 +75,9 @@ func decoded(s string, limit int) (_ string, cut bool) {
 	return texts.Cut(s, limit), true
 }
 
-// claimed reports whether an attribute names a process, a cgroup or a host. Over a Unix
-// socket, the kernel provides this data. Over TCP, it cannot be verified. Attributes that
-// only cpu_trigger sets are never accepted from a sender.
+// claimed reports whether an attribute of a sender is always removed. Over a Unix socket,
+// the kernel provides the data about the process, the cgroup and the host. Over TCP, such
+// data cannot be verified. Attributes that only cpu_trigger sets are never accepted.
 func claimed(key string) bool {
 	switch key {
 	case attr.PID, attr.ParentPID, attr.VPID, attr.GroupLeaderPID, attr.SessionLeaderPID, attr.CreationTime, attr.Cgroup:

@@ -39,7 +39,8 @@ type Server struct {
 	intake *Intake
 	cfg    *Config
 	seen   Stats
-	// seenClosed is the number of connections that a bound had closed at the last Record.
+	// seenClosed is the number of connections that a limit had closed before the last call
+	// of Record.
 	seenClosed uint64
 }
 
@@ -77,7 +78,8 @@ func (s *Server) Start(ctx context.Context) error {
 }
 
 // Stop waits for requests in progress. At the deadline, it closes the connections of
-// stalled senders. This is not an error of the collector.
+// stalled senders. Stop then returns nil, because a stalled sender is not an error of the
+// collector.
 func (s *Server) Stop(ctx context.Context) error {
 	_ = s.Shutdown(ctx)
 	return nil

@@ -10,17 +10,17 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
-// Config is the block network of the configuration. The sampler needs CAP_PERFMON and
+// Config is the network block of the configuration. The sampler needs CAP_PERFMON and
 // tracefs.
 type Config struct {
-	// When is hot (only the units that cpu_trigger marks as hot, which needs a hot_units
-	// extension) or always. The default is hot with that extension, and always without
-	// it. While attached, the sampler slows down the profiled programs by 0.1 µs per
-	// call on a socket.
+	// When is hot or always. With hot, only the units that cpu_trigger marks as hot are
+	// sampled, which needs a hot_units extension. If this extension is configured, the
+	// default is hot. Otherwise, the default is always. While attached, the sampler slows
+	// down the profiled programs by 0.1 µs per call on a socket.
 	When sampler.When `mapstructure:"when"`
-	// MaxEventsPerSecond bounds the sampled calls, 1 to 1000000. Above this rate, one of
-	// several calls is sampled, and values are scaled. Large calls are sampled more often.
-	// Default 10000.
+	// MaxEventsPerSecond is the maximum number of sampled calls per second, from 1 to 1000000.
+	// Above this rate, one of several calls is sampled, and values are scaled. Large calls are
+	// sampled more often. Default 10000.
 	MaxEventsPerSecond int `mapstructure:"max_events_per_second"`
 
 	// prevents unkeyed literal initialization

@@ -17,7 +17,7 @@ type begun struct {
 	*simplelru.LRU[uint64, connect]
 }
 
-// connect is the sample of a connect.
+// connect is the sample of one call of connect.
 type connect struct {
 	to   remote
 	key  samples.Key
@@ -43,7 +43,8 @@ func (b begun) take(socket uint64, to remote) (connect, bool) {
 	return c, ok && c.to == to && b.Remove(socket)
 }
 
-// of returns the socket and the remote address from a record of a connect or a failure.
+// of returns the socket and the remote address in the record of a connect or of a
+// failed connect.
 func (s *source) of(record []byte) (socket uint64, to remote, ok bool) {
 	at, ok := s.socket.Int(record)
 	port, ok2 := s.port.Int(record)

@@ -30,15 +30,15 @@
 //
 // # Connections
 //
-// A connect is the transition of a TCP socket to SYN_SENT, which happens during the call.
-// A connect has failed when the socket goes from SYN_SENT to CLOSE. This happens when the
-// kernel receives the answer or when its timer expires. Any process, or none, may be
-// running at this time. So failures are recorded on all CPUs. The socket and the remote
-// address attribute a failure to the stack of the connect. Closing the socket before an
-// answer is the same transition. The failures of the whole host share the bound on
-// samples, as if the host were a target. So a program that only makes failing connects
-// costs no more than any other program. Retransmits and resets also happen outside of
-// calls. They have no stack and are not sampled.
+// A connect is sampled when the TCP socket changes to SYN_SENT, which happens during the
+// call. A connect has failed when the socket changes from SYN_SENT to CLOSE. This happens
+// when the kernel receives the answer or when its timer expires. Any process, or none, may
+// be running at this time. So failures are recorded on all CPUs. A failure is attributed to
+// the stack of the connect with the same socket and remote address. A program that closes
+// the socket before an answer arrives causes the same change of the state. The failures of
+// the whole host share the bound on samples, as if the host were a target. So a program
+// that only makes failing connects costs no more than any other program. Retransmits and
+// resets also happen outside of calls. They have no stack and are not sampled.
 //
 // The events of a process count the calls of each thread separately. So they do not sample
 // a thread that ends within its first n calls. The events of cgroups and of the host count

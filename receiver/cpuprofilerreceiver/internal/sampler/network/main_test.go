@@ -12,7 +12,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// programVariable makes the test binary run as the program that is sampled.
+// programVariable is the environment variable that makes the test binary run as the sampled
+// program.
 const programVariable = "HOTPROFILE_NETWORK_PROGRAM"
 
 func TestMain(m *testing.M) {

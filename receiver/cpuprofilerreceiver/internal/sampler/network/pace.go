@@ -45,8 +45,8 @@ type part struct {
 	index int // index of the tracepoint
 	size  float64
 	hits  int // hits in the current span
-	// mean is the average number of calls per sample. drawn is the time at which the actual
-	// number was last drawn. sinceDraw is the number of samples since then.
+	// mean is the average number of calls per sample. The actual number is drawn around the
+	// mean. drawn is the time of the last draw. sinceDraw is the number of samples since then.
 	mean      int
 	sinceDraw int
 	drawn     int64
@@ -67,7 +67,8 @@ func (c *changes) set(of *perfevent.Attachment, t *part, sources int, now int64)
 }
 
 const (
-	// span is the time between two changes.
+	// span is the time between two adjustments of the sampling rates. Too many samples
+	// cause an earlier adjustment.
 	span = int64(200 * time.Millisecond)
 	// leastSpan is the shortest span that gives a meaningful rate.
 	leastSpan = int64(10 * time.Millisecond)
@@ -174,7 +175,8 @@ func (p *pace) next(now int64, cpus, sources int) (c changes) {
 	return c
 }
 
-// adjust ends a span of the given length in seconds.
+// adjust ends a span and adapts the number of calls per sample. seconds is the length of the
+// span. set applies each new number.
 func (p *pace) adjust(seconds float64, set func(*perfevent.Attachment, *part)) {
 	budget := aim * float64(p.most) * seconds
 	share := p.share(budget)
@@ -233,7 +235,7 @@ func (p *pace) share(budget float64) float64 {
 	return math.Inf(1)
 }
 
-// meanFor returns the number of calls per sample for calls of a size.
+// meanFor returns the number of calls per sample for calls of the given size.
 func meanFor(bytesPerSample, size float64) int {
 	return int(min(max(math.Round(bytesPerSample/size), 1), maxMean))
 }
@@ -241,8 +243,8 @@ func meanFor(bytesPerSample, size float64) int {
 // maxMean bounds the number of calls per sample.
 const maxMean = 1 << 24
 
-// bytesPerSample returns the smallest number of bytes per sample for which the span would
-// have had no more samples than most.
+// bytesPerSample returns the smallest number of bytes per sample that would have
+// limited the samples of the span to most.
 func (f *flow) bytesPerSample(most float64) float64 {
 	if f.demand <= most {
 		return 0

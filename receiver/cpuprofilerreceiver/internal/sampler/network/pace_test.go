@@ -16,8 +16,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 )
 
-// calls simulates the calls of targets. The calls are sampled at the
-// rates that the pace has set last.
+// calls simulates the calls of targets. The calls are sampled at the rates that the pace
+// has most recently set.
 type calls struct {
 	*pace
 	now   int64
@@ -111,8 +111,8 @@ func TestLargeCallsAreSampledMoreOften(t *testing.T) {
 	}
 }
 
-// TestABusyTargetLeavesRoomForOthers has a target that makes calls all the time and a
-// target that uses less than its share.
+// TestABusyTargetLeavesRoomForOthers samples two targets. One target makes calls all
+// the time, and the other target uses less than its share.
 func TestABusyTargetLeavesRoomForOthers(t *testing.T) {
 	const most = 1000
 	c := newCalls(most)

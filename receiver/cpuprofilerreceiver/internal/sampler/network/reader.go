@@ -28,7 +28,7 @@ type reader struct {
 	cfg   Settings
 	loop  *attach.Loop
 	found *atomic.Pointer[sources] // the tracepoints found by the search
-	// sources are the sources of the session.
+	// sources are the tracepoints of the current session.
 	sources *sources
 	session *perfevent.Session
 	rec     perfevent.Record
@@ -39,7 +39,7 @@ type reader struct {
 
 	counts    Stats                    // the reader's own counters
 	published sampler.Published[Stats] // all counters, for other goroutines
-	// unset is true after limiting the number of samples has failed. The failure is
+	// unset is true if setting the limit on the number of samples has failed. The failure is
 	// logged only once.
 	unset bool
 
@@ -147,7 +147,7 @@ func (r *reader) handle(rec *perfevent.Record) {
 	}
 }
 
-// sample adds an event to the batch. If the stack is known, it allocates no memory.
+// sample adds an event to the batch. If the stack is known, sample allocates no memory.
 func (r *reader) sample(rec *perfevent.Record) {
 	if rec.Attachment == nil {
 		return // the record belongs to an earlier session
@@ -185,7 +185,7 @@ func (r *reader) sample(rec *perfevent.Record) {
 	r.emit(k, rec.Time, value)
 }
 
-// failed attributes a failed connect to the stack that began it.
+// failed attributes a failed connect to the stack that started the connect.
 func (r *reader) failed(s *source, rec *perfevent.Record) {
 	socket, to, ok := s.of(rec.Sample.Raw)
 	if !ok {
@@ -196,8 +196,8 @@ func (r *reader) failed(s *source, rec *perfevent.Record) {
 		return // the connect was not of a target, began before sampling, or was not sampled
 	}
 	c.key.Type = s.kind.sampleType()
-	// One of a connects and one of b failures are sampled, so the failure represents a*b
-	// failures on average.
+	// On average, one of c.hits connects and one of rec.Hits failures is sampled. The
+	// sampled failure therefore represents c.hits × rec.Hits failures.
 	r.emit(c.key, rec.Time, c.hits*int64(rec.Hits))
 }
 

@@ -233,7 +233,7 @@ func (r *rig) eventually(what string, done func() bool) {
 	}
 }
 
-// program is a process that carries out orders, see obey.
+// program is a process that executes orders. See obey.
 type program struct {
 	*exec.Cmd
 	t   testing.TB
@@ -282,9 +282,9 @@ func (r *rig) without() {
 	}
 }
 
-// TestEachByteIsCounted checks the counted bytes for each kind of socket. A
-// program inside the cgroup and a program outside both move bytes. Only the
-// program inside must be counted.
+// TestEachByteIsCounted checks the counted bytes for each kind of socket. A program
+// inside the cgroup and a program outside the cgroup transfer bytes. Only the bytes of
+// the program inside may be counted.
 func TestEachByteIsCounted(t *testing.T) {
 	for network, transport := range map[string]string{
 		"tcp4": "tcp", "tcp6": "tcp", "udp4": "udp", "udp6": "udp", "unix": "unix", "unixgram": "unix",
@@ -353,8 +353,8 @@ func TestTargetsAreFilteredWhereTheyHaveNoEventsOfTheirOwn(t *testing.T) {
 			r.read()
 			sent, _, _ := r.to.of("net_sent")
 			require.Equal(t, n.Sends, sent.events)
-			// The first sample on a CPU also represents earlier calls, from the time
-			// when not every call was sampled.
+			// The first sample on a CPU also represents earlier calls. These calls were made while
+			// only some calls were sampled.
 			require.InEpsilon(t, n.Sent, sent.value, 0.05)
 		})
 	}

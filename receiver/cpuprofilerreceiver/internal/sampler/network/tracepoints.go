@@ -126,7 +126,7 @@ func (s *sources) addCalls(f tracefs.FS, of kind, name, filter string) error {
 	return nil
 }
 
-// addConnects adds connects and their failures.
+// addConnects adds the sources for connects and for failed connects.
 func (s *sources) addConnects(f tracefs.FS, name string) error {
 	id, fields, err := f.Tracepoint(name, "skaddr", "dport", "daddr", "daddr_v6", "oldstate", "newstate", "protocol")
 	if err != nil {

@@ -15,10 +15,11 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// BenchmarkSlowdown measures how much sampling slows down a program with two threads that
-// only wake each other. It measures the wall time and the CPU time of pairs of runs, with
-// and without sampling. The order of the two runs alternates. Run it with -benchtime 20x
-// or more, because the 95 % intervals are computed from that many pairs.
+// BenchmarkSlowdown measures how much sampling slows down a program with two threads
+// that only wake each other. It measures the wall time and the CPU time of pairs of
+// runs, with and without sampling. The order of the two runs alternates. Run it with
+// -benchtime 20x or more, because the 95 % intervals are computed from one pair per
+// iteration.
 func BenchmarkSlowdown(b *testing.B) {
 	skipWithoutRights(b)
 	binary := waiter(b, "-fno-omit-frame-pointer")

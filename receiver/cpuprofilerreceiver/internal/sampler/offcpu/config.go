@@ -11,18 +11,19 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
-// Config is the block off_cpu of the configuration.
+// Config is the off_cpu block of the configuration.
 type Config struct {
-	// When is hot (only the units that cpu_trigger marks as hot, which needs a hot_units
-	// extension) or always. The default is hot with that extension, and always without it.
-	// While attached, the sampler slows down the profiled programs by a few microseconds
-	// per context switch.
+	// When is hot or always. With hot, only the units that cpu_trigger marks as hot are
+	// sampled, which needs a hot_units extension. If this extension is configured, the
+	// default is hot. Otherwise, the default is always. While attached, the sampler slows
+	// down the profiled programs by a few microseconds per context switch.
 	When sampler.When `mapstructure:"when"`
-	// MinDuration is the minimum length of a sampled wait, 0 to 1m. Default 1ms.
+	// MinDuration is the minimum length of a sampled wait, from 0 to 1m. The default is 1ms.
 	MinDuration time.Duration `mapstructure:"min_duration"`
-	// MaxEventsPerSecond bounds the sampled stacks, 1 to 1000000. Above this rate, the
-	// sampler samples the stack of one of several context switches and scales the values.
-	// Above 20 times as many switches, sampling pauses for a while. Default 10000.
+	// MaxEventsPerSecond is the maximum number of sampled stacks per second, from 1 to
+	// 1000000. Above this rate, the sampler samples the stacks of only some context
+	// switches and scales the values. If there are more than 20 times as many switches,
+	// sampling pauses for a while. The default is 10000.
 	MaxEventsPerSecond int `mapstructure:"max_events_per_second"`
 
 	// prevents unkeyed literal initialization

@@ -13,9 +13,9 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/languages"
 )
 
-// interpreted contains the interpreted frames of a thread that waits. The frames do not
-// change until the thread gets a CPU. If the wait lasts longer than the read, the frames
-// are the frames of the sample.
+// interpreted contains the interpreted frames of a waiting thread. The frames do not change
+// until the thread gets a CPU. If the thread still waits after the frames were read, the
+// frames belong to the sample.
 type interpreted struct {
 	// sample contains the addresses of the native stack. whole reports whether the stack is
 	// known to reach the thread's entry.
@@ -35,7 +35,8 @@ func newInterpreted(s *perfevent.Sample, whole bool) *interpreted {
 	return in
 }
 
-// until returns the caller of a wait that lasts until time.
+// until returns the caller of a wait that ends at the given time. If the frames were read
+// before this time, the caller has these frames.
 func (c caller) until(time int64) caller {
 	if in := c.interpreted; in != nil && in.stack != nil && in.read <= time {
 		c.stack, c.span = in.stack, in.span
@@ -43,8 +44,8 @@ func (c caller) until(time int64) caller {
 	return c
 }
 
-// readInterpreted reads the interpreted frames of threads that still wait. Threads that
-// cannot be read in the available time remain listed.
+// readInterpreted reads the interpreted frames of threads that are still waiting.
+// Threads for which there is not enough time stay in the list.
 func (r *reader) readInterpreted() {
 	began := r.cfg.Now()
 	now := began

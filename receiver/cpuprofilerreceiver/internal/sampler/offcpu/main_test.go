@@ -14,7 +14,7 @@ import (
 
 // helperVariable makes the test binary run as a program that is sampled. If its value is
 // "allocate", the program allocates memory until its standard input is closed. For all
-// other values, the program waits, see helper.
+// other values, the program waits. See helper.
 const helperVariable = "HOTPROFILE_OFFCPU_HELPER"
 
 func TestMain(m *testing.M) {

@@ -7,8 +7,8 @@ package offcpu
 
 import "time"
 
-// rate decides what fraction of switches is sampled, and when there are too many switches
-// to read.
+// rate decides which fraction of the switches is sampled. It also decides when there are
+// too many switches to read.
 type rate struct {
 	// most is the number of switches per second that are cheap to read. stacks is the bound
 	// on sampled stacks per second, with stacks <= most.
@@ -41,8 +41,9 @@ func newRate(most, stacks int, now int64) *rate {
 	return &rate{most: most, stacks: stacks, mean: 1, begin: now, second: now, pauseFor: firstPause}
 }
 
-// next adds the switches (off a CPU) and stacks since the last call. From now on, one of
-// mean switches is sampled. If pause is above 0, sampling has to pause for that time.
+// next counts the switches off a CPU and the sampled stacks since the last call. It returns
+// the new mean. From now on, one of mean switches is sampled. If pause is above 0, sampling
+// must pause for this time.
 func (r *rate) next(now int64, switches, sampled int) (mean int, pause time.Duration) {
 	r.switches += switches
 	r.sampled += sampled
@@ -70,8 +71,8 @@ func (r *rate) next(now int64, switches, sampled int) (mean int, pause time.Dura
 	// With a larger mean there would be too many switches to read.
 	maxMean := int64(2 * tooMany * r.most / r.stacks)
 	want := int(min((perSecond+int64(r.stacks)-1)/int64(r.stacks), maxMean))
-	// Threads of a process count separately, so more than one of mean switches may be
-	// sampled.
+	// The switches of each thread count separately, so more than one in mean switches of a
+	// process may be sampled.
 	stacks := int64(r.sampled) * int64(time.Second) / elapsed
 	if stacks > int64(r.stacks) {
 		want = max(want, int(min(int64(r.mean)*stacks/int64(r.stacks)+1, maxMean)))

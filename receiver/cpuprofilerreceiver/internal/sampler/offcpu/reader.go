@@ -24,11 +24,10 @@ const (
 	// samples one more switch.
 	redrawn    = 50
 	redrawWait = int64(50 * time.Millisecond)
-	// Threads with their own events may use one part in watchedShare of the stacks and
-	// descriptors.
+	// Threads with their own events may use 1/watchedShare of the stacks and descriptors.
 	watchedShare = 4
-	// A round of reading always unwinds at least one part in roundShare of a second's
-	// stacks.
+	// A round of reading may unwind at least one part in roundShare of the stacks that are
+	// allowed per second.
 	roundShare = 10
 )
 
@@ -36,8 +35,8 @@ const (
 	// promptWait is the longest wait for records while a process has interpreted frames
 	// outside its stack. The frames can be read only while the thread still waits.
 	promptWait = 5 * time.Millisecond
-	// Reading such frames may take one part in readShare of the time. maxReading bounds the
-	// time for which frames are read without a break.
+	// Reading interpreted frames may take one part in readShare of the time. maxReading is
+	// the maximum time for which frames are read without a break.
 	readShare  = 20
 	maxReading = int64(2 * time.Millisecond)
 )
@@ -59,8 +58,9 @@ type reader struct {
 	watch  *watch
 	intN   func(int) int
 	key    samples.Key
-	// unread lists threads with interpreted frames that have not been read. Frames are read
-	// from readFrom on. again is the sample whose frames are being read.
+	// unread lists threads with interpreted frames that have not been read. readFrom is the
+	// earliest time for the next read of frames. again is the sample whose frames are being
+	// read.
 	unread   []int
 	readFrom int64
 	again    perfevent.Record
@@ -130,7 +130,8 @@ func (r *reader) Turn(_ context.Context, session *perfevent.Session) error {
 	return r.loop.Turn(session, wait, func() bool { return r.drain(session) })
 }
 
-// End reads the remaining records in the rings, and emits waits in progress up to now.
+// End reads the remaining records in the rings. It also emits the elapsed parts of waits
+// that are still in progress.
 func (r *reader) End(session *perfevent.Session) {
 	r.drain(session)
 	r.cut(r.cfg.Now())
@@ -176,8 +177,8 @@ func (r *reader) drain(session *perfevent.Session) (soon bool) {
 	return r.cfg.Table.Settle() || again
 }
 
-// begin begins a round, and sets the number of stacks to unwind to twice the bound. If
-// more stacks were unwound, the rings would fill up meanwhile.
+// begin starts a round. It limits the number of stacks to unwind in this round to twice the
+// bound. If more stacks were unwound, the rings would fill up in the meantime.
 func (r *reader) begin(now int64) {
 	r.most = max(r.rate.stacks/roundShare, int(int64(2*r.rate.stacks)*(now-r.roundAt)/int64(time.Second)))
 	r.switches, r.sampled, r.roundAt = 0, 0, now
@@ -420,7 +421,7 @@ func (r *reader) emit(p *part, typ *samples.Type, period, value int64) {
 	}
 }
 
-// without returns the caller for time without a stack.
+// without returns the caller of a part that has no stack.
 func (r *reader) without(pid, tid int) caller {
 	var rec perfevent.Record
 	rec.PID, rec.TID = pid, tid
@@ -439,6 +440,6 @@ func (r *reader) still(t *thread) bool {
 	if !was.done {
 		return true
 	}
-	// A thread that was once seen running may have just been woken.
+	// If the thread was seen running only once, it may just have been woken.
 	return switches == was.switches && (!running || !was.running)
 }

@@ -53,7 +53,7 @@ func newReader() (*reader, batchSink) {
 	return r, sink
 }
 
-// blocking returns the records of a wait of the test process.
+// blocking returns the records that are written when the test process waits.
 func blocking() (sample, out, in perfevent.Record) {
 	pc := func(f any) uint64 { return uint64(reflect.ValueOf(f).Pointer()) + 4 }
 	target := new(perfevent.Attachment)
@@ -87,8 +87,8 @@ func TestRecordsBecomeAWait(t *testing.T) {
 	require.NotEmpty(t, got[0].Thread.Name)
 }
 
-// Switches may be missing while records are lost. So this
-// time must not be part of a wait.
+// TestTimeOfLostRecordsIsNotShown loses records while a thread waits. Switches may be
+// missing in this time, so the time must not be part of a wait.
 func TestTimeOfLostRecordsIsNotShown(t *testing.T) {
 	r, sink := newReader()
 	sample, out, in := blocking()
@@ -104,9 +104,9 @@ func TestTimeOfLostRecordsIsNotShown(t *testing.T) {
 	require.Equal(t, []int64{3_500_000}, sink.kept.Samples()[0].Values)
 }
 
-// TestStacksBeyondTheBoundAreNotUnwound has more stacks in one round of
-// reading than the limit allows. The time of the stacks beyond the limit is
-// divided among the unwound stacks.
+// TestStacksBeyondTheBoundAreNotUnwound covers a round of reading with more stacks than
+// the limit allows. The time of the stacks beyond the limit is divided among the unwound
+// stacks.
 func TestStacksBeyondTheBoundAreNotUnwound(t *testing.T) {
 	r, sink := newReader()
 	now := int64(0)

@@ -47,8 +47,8 @@ func (r *reader) notShown() []string {
 	return []string{"what threads waited for (" + attr.Wait + "): " + r.cfg.NoWaits.Error()}
 }
 
-// noWaits returns the reason why samples have no wait reasons of their threads, or nil.
-// names is the reason why the kernel's functions have no names.
+// noWaits explains why samples do not contain the wait reasons of threads. It returns nil
+// if samples contain them. names explains why the kernel's functions have no names.
 func noWaits(kernel attach.KernelStacks, names error) error {
 	if kernel == attach.KernelNever {
 		return errors.New("kernel_stacks is false")

@@ -20,7 +20,8 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
-// Factory returns the factory of the sampler of threads that are not running.
+// Factory returns the factory of the off-CPU sampler, which samples threads that are not
+// running.
 func Factory(cfg configoptional.Optional[Config]) sampler.Factory {
 	return sampler.Factory{
 		Key: "off_cpu", Enabled: cfg.HasValue(), PerfEvents: true, Weight: 2,
@@ -31,8 +32,8 @@ func Factory(cfg configoptional.Optional[Config]) sampler.Factory {
 // Sink is the buffer for waits. The time of a wait is its last nanosecond.
 type Sink interface {
 	attach.Sink
-	// Closing returns the time at which a batch was last about to be taken. Waits in
-	// progress are cut at this time, so that the batch contains their parts.
+	// Closing returns the time up to which waits in progress must be added to the batch.
+	// This time changes whenever a batch is about to be taken.
 	Closing() int64
 }
 
@@ -46,8 +47,8 @@ type Settings struct {
 	MaxEventsPerSecond int
 	// MaxThreads bounds the number of followed threads. The default is 65,536.
 	MaxThreads int
-	// NoWaits is the reason why samples have no wait reasons of their threads. It is nil if
-	// they have wait reasons.
+	// NoWaits explains why samples do not contain the wait reasons of threads. It is nil if
+	// samples contain them.
 	NoWaits error
 	// Still reads the state of a thread without recent records. If it is nil, such a thread
 	// is assumed to wait.
@@ -72,8 +73,8 @@ type Stats struct {
 	// switches to read.
 	PausedFull, PausedRate time.Duration
 	// Targets is the number of attached targets. Threads is the number of followed threads.
-	// Watched is the number of threads whose switches are all sampled. Of the other
-	// threads, one of Every switches is sampled.
+	// Watched is the number of threads whose switches are all sampled. For all other
+	// threads, one in Every switches is sampled.
 	Targets, Threads, Watched, Every int
 }
 

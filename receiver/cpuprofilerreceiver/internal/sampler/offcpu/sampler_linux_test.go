@@ -253,8 +253,9 @@ func TestKernelTimeOffTheCPUIsTheProgramsOwn(t *testing.T) {
 	}
 }
 
-// offTheCPU compares the times for one way to block and one way to attach.
-// If records were lost, it returns their number and does not compare.
+// offTheCPU compares the sampled times with the program's own times, for one way to
+// block and one way to attach. If records were lost, offTheCPU returns their number and
+// does not compare the times.
 func offTheCPU(t *testing.T, binary, how, scope string) (lost uint64) {
 	t.Helper()
 	const times, each = 60, 10 * time.Millisecond
@@ -400,8 +401,9 @@ func waitsEnd(t *testing.T) (lost uint64) {
 	return 0
 }
 
-// If another program's event samples the same switches and comes
-// first, the kernel gives the samples the ID of that event.
+// TestSamplersOfTheSameProgramAllHaveItsStacks attaches two samplers to the same program.
+// If another sampler's event samples a switch first, the kernel gives the sample the ID of
+// the other event.
 func TestSamplersOfTheSameProgramAllHaveItsStacks(t *testing.T) {
 	skipWithoutRights(t)
 	g := favoured(t)

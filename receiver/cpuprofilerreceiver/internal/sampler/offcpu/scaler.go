@@ -10,8 +10,8 @@ import "github.com/hotprofile/hotprofile/internal/samples"
 // scaler computes the values of parts of waits. The value of a part is its length if every
 // switch is sampled, and more otherwise. See the package documentation.
 type scaler struct {
-	// most is the maximum number of accounts, and also of held parts. At the maximum, they
-	// are settled early.
+	// most is the maximum number of accounts, and also the maximum number of held
+	// parts. When one of these numbers is reached, settle runs early.
 	most int
 	// emit is called with each part and its value. If no wait of a thread has a stack, one
 	// part without a stack contains all its time.
@@ -21,9 +21,9 @@ type scaler struct {
 	held     []heldPart
 	// period is the largest weight since the last settlement.
 	period int64
-	// stackless counts parts without a stack although every switch was sampled. The stack
-	// was unreadable, or the sample was lost. unshared is the time that was emitted without
-	// a stack.
+	// stackless counts parts of waits without a stack although every switch was sampled. In
+	// these cases, the stack was unreadable or the sample was lost. unshared is the time that
+	// was emitted without a stack.
 	stackless uint64
 	unshared  int64
 }
@@ -41,7 +41,7 @@ type account struct {
 	// before and given are running sums of shares (sampled or each) and of values. They
 	// prevent rounding errors from accumulating.
 	before, given [2]int64
-	// end is the end of the last wait without a stack. capture is the capture of that wait.
+	// end and capture are the end and the capture of the last wait without a stack.
 	end     [2]int64
 	capture *samples.Capture
 }
@@ -100,15 +100,15 @@ func (s *scaler) add(p *part) {
 	}
 }
 
-// unscaled and scaled contain the types of parts by kind.
+// unscaled and scaled contain the sample types of parts. The index is the kind of the part.
 var (
 	unscaled = [2]*samples.Type{samples.OffCPU, samples.RunQueue}
 	scaled   = [2]*samples.Type{samples.OffCPUScaled, samples.RunQueueScaled}
 )
 
-// value returns the value of a part. The parts of a thread and kind with a weight above 1
-// share the length in account.all. If there are no such parts, the parts with a weight of
-// 1 share this length in addition to their own length.
+// value returns the value of a part. The length in account.all is shared among the parts with
+// a weight above 1 of the same thread and kind. If there are no such parts, the parts with a
+// weight of 1 share this length in addition to their own length.
 func (h *heldPart) value() int64 {
 	a, k := h.of, kind(&h.part)
 	share, shares, all := h.length*h.weight, a.sampled[k], a.all[k]

@@ -185,8 +185,8 @@ func TestBoundOnStacks(t *testing.T) {
 	require.Equal(t, time.Second, pause, "it was long ago")
 }
 
-// If stacks are copied, fewer stacks are sampled. The number of
-// switches that are read stays the same.
+// TestBoundOnCopiedStacks checks that fewer stacks are sampled if stacks are copied. The
+// number of switches that are read must stay the same.
 func TestBoundOnCopiedStacks(t *testing.T) {
 	const most = 10_000
 	require.Equal(t, most, attach.StacksPerSecond(most, 0))

@@ -105,7 +105,8 @@ func wholeWaits(t *testing.T, binary, how, function string, mode unwind.Mode, in
 	began, ended := p.number(t), p.number(t)
 	want := time.Duration(p.number(t))
 	whole, all := 0, 0
-	// named and own are times of the thread whose measurements the program prints.
+	// own is the off-CPU time of the program's main thread. named is the part of this
+	// time whose stacks contain the expected functions.
 	var named, own time.Duration
 	var partial []string
 	s.Wake()

@@ -60,7 +60,7 @@ const (
 // thread is a followed thread. It runs, waits or has ended.
 type thread struct {
 	tid, pid int
-	// target is the attachment with the last recorded event of the thread.
+	// target is the attachment that recorded the last event of the thread.
 	target    *perfevent.Attachment
 	state     state
 	preempted bool
@@ -83,8 +83,8 @@ type thread struct {
 	typical, own int64
 	listed       bool
 	// lostAt is the end of the last period in which switches were lost while the thread
-	// ran. gap is the last period in which switches were lost while it waited. sure is the
-	// length of the wait, from since on, until switches were lost.
+	// ran. gap is the last period in which switches were lost while the thread waited. sure
+	// is the length of the wait from since until the first loss of switches.
 	lostAt, sure int64
 	gap          [2]int64
 	checked      check
@@ -144,13 +144,13 @@ func newWaits(least time.Duration, most int, done func(*part)) *waits {
 	}
 }
 
-// setMean sets the number of switches per sample from time on.
+// setMean sets the number of switches per sample from the given time on.
 func (w *waits) setMean(mean int, time int64) {
 	w.meanWas, w.mean, w.meanFrom = w.mean, int64(mean), time
 }
 
-// setOwn makes each switch of a thread count as sampled from time on. A time of 0 reverts
-// this.
+// setOwn makes each switch of a thread count as sampled from the given time on. A time of 0
+// reverts this.
 func (w *waits) setOwn(tid int, time int64) {
 	if time == 0 {
 		delete(w.own, tid)

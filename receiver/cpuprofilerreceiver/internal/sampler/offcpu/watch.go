@@ -41,10 +41,10 @@ type attachment interface {
 type watched struct {
 	attachment
 	seen int64 // when the thread was last known
-	// most is the number of samples on each CPU after which the kernel stops. taken counts
-	// the samples on each CPU since the last call of More for this CPU. sampled reports
-	// whether there were samples since the last review. silent reports whether there were
-	// no samples between the last two reviews.
+	// most is the number of samples on each CPU after which the kernel stops sampling.
+	// taken counts the samples on each CPU since the last call of More for this CPU.
+	// sampled reports whether there were samples since the last review. silent reports
+	// whether there were no samples between the last two reviews.
 	most            int
 	taken           map[int]int
 	sampled, silent bool
@@ -60,21 +60,21 @@ const (
 	reviewWait = int64(100 * time.Millisecond)
 	// enough is the number of stacks per second above which a thread needs no extra events.
 	enough = 20
-	// maxWatched bounds the number of threads with extra events. maxOpened bounds the
-	// number of threads that get them in one review, because each thread takes a few system
-	// calls per CPU.
+	// maxWatched is the maximum number of threads with extra events. maxOpened is the maximum
+	// number of threads for which one review opens events, because each thread takes a few
+	// system calls per CPU.
 	maxWatched = 256
 	maxOpened  = 64
-	// leastOwn and mostOwn bound the samples of a thread on one CPU between two reviews. A
-	// thread with long waits may begin to switch all the time before the next review. Its
-	// samples must leave room in the ring for other threads.
+	// leastOwn and mostOwn bound the samples of a thread on one CPU between two reviews. Before
+	// the next review, a thread with long waits may begin to switch continuously. Its samples
+	// must leave room in the ring for other threads.
 	leastOwn = 16
 	mostOwn  = 64
 	// idleAfter is the length of a wait after which a thread can lose its events to another
 	// thread.
 	idleAfter = int64(10 * time.Second)
-	// unknownAfter is the time for which a thread keeps its events if lost records made it
-	// unknown.
+	// unknownAfter is the time for which a thread keeps its events after its state
+	// became unknown because records were lost.
 	unknownAfter = int64(30 * time.Second)
 )
 
@@ -88,8 +88,8 @@ func perSecondOf(length int64) int { return int(int64(time.Second) / max(length,
 
 // review releases threads that no longer need extra events. It attaches extra events to
 // other threads that left their CPU without a sampled stack. It returns the first error,
-// but ignores ended threads and limits on descriptors. It calls now again after events
-// were attached, because these events sample from then on.
+// but ignores ended threads and limits on descriptors. After it has attached events, it
+// calls now again, because the events sample only from then on.
 func (w *watch) review(now func() int64, of *waits) error {
 	at := now()
 	if at-w.reviewed < reviewWait {
@@ -183,7 +183,8 @@ func (w *watch) sampled(tid, cpu int) {
 	}
 }
 
-// review makes the kernel continue on CPUs where at least half of the samples were taken.
+// review makes the kernel continue on the CPUs on which the thread has used at least
+// half of its allowed samples.
 func (a *watched) review() {
 	a.silent, a.sampled = !a.sampled, false
 	for cpu, n := range a.taken {

@@ -13,11 +13,11 @@ import (
 	"github.com/hotprofile/hotprofile/internal/configlog"
 )
 
-// Config is the block cpu of the configuration.
+// Config is the cpu block of the configuration.
 type Config struct {
-	// Enabled turns the sampler on. Default true. If `dotnet` or `pprof_endpoints` is set,
-	// and `cpu`, `targets`, `off_cpu`, `allocations` and `network` are not, the default is
-	// false.
+	// Enabled turns the sampler on. The default is true. If `dotnet` or `pprof_endpoints` is
+	// set, and `cpu`, `targets`, `off_cpu`, `allocations` and `network` are not set, the
+	// default is false.
 	Enabled bool `mapstructure:"enabled"`
 
 	// prevents unkeyed literal initialization
@@ -30,10 +30,10 @@ type RateConfig struct {
 	// Frequency is the number of samples per second of CPU time, 1 to 999. Default 97. It
 	// is prime, so sampling does not run in lockstep with timers.
 	Frequency int `mapstructure:"frequency"`
-	// MaxOverhead bounds the CPU time for reading samples of running threads and resolving
+	// MaxOverhead limits the CPU time for reading samples of running threads and resolving
 	// their names. It is a percentage of one core per sampled CPU, 0.01% to 100%. Above the
-	// bound, the frequency is halved step by step, and it is raised again later. Default
-	// 2%. 0 means no bound.
+	// limit, the frequency is halved step by step, and it is raised again later. The default
+	// is 2%. 0 means no limit.
 	MaxOverhead Percent `mapstructure:"max_overhead"`
 }
 
@@ -50,7 +50,7 @@ func DefaultRate() RateConfig { return RateConfig{Frequency: 97, MaxOverhead: 2}
 // collector would then prefix the keys with another key.
 func (cfg *RateConfig) Check() error {
 	var overhead error
-	// NaN is not between any bounds.
+	// This form of the condition also rejects NaN.
 	if o := cfg.MaxOverhead; o != 0 && !(o >= minOverhead && o <= maxOverhead) {
 		overhead = fmt.Errorf("max_overhead: %v is neither between %v and %v nor 0, which means no bound", o, minOverhead, maxOverhead)
 	}

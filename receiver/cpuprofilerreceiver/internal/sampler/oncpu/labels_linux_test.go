@@ -121,9 +121,9 @@ func labelSampler(t testing.TB, sink *recorder, change func(*golabels.Config, *S
 	return s, labels, logs
 }
 
-// sampleSpans samples spans until enough samples have a span. For the samples
-// that were taken inside a span, it returns the number with the right span,
-// without a span, and with a wrong span.
+// sampleSpans samples a program until enough samples have a span. right, none and wrong
+// count the samples inside a span. These samples have the right span, no span, or a
+// wrong span.
 func sampleSpans(t testing.TB, program string, of time.Duration, workers int, kind string, enough int) (right, none, wrong int, proven, unproven uint64) {
 	t.Helper()
 	cmd := exec.Command(program, of.String(), fmt.Sprint(workers), kind)
@@ -202,7 +202,8 @@ func startSpans(t testing.TB, of time.Duration) *recorder {
 	return &recorder{pid: cmd.Process.Pid}
 }
 
-// If labels change too often, they are no longer read. Sampling must continue.
+// TestLabelsThatChangeTooOften checks that labels are no longer read if they change too
+// often. Sampling must continue.
 func TestLabelsThatChangeTooOften(t *testing.T) {
 	sink := startSpans(t, time.Millisecond)
 	s, labels, logs := labelSampler(t, sink, func(cfg *golabels.Config, _ *Settings) { cfg.MaxHits = 3 })
@@ -214,7 +215,8 @@ func TestLabelsThatChangeTooOften(t *testing.T) {
 	require.Zero(t, labels.Count(golabels.Frequent), "the probes stay away")
 }
 
-// If reading the memory of a process blocks, only the samples of a short time are lost.
+// TestSamplingGoesOnWithoutLabelsThatDoNotAnswer checks that sampling continues if
+// reading the memory of a process blocks.
 func TestSamplingGoesOnWithoutLabelsThatDoNotAnswer(t *testing.T) {
 	sink := startSpans(t, 10*time.Millisecond)
 	release := make(chan struct{})

@@ -32,7 +32,8 @@ func (forged) Attach(interpreter.Process) (interpreter.Layout, error) {
 
 func (forged) ThreadContext(interpreter.Process) (uint64, error) { return 0, nil }
 
-// If reading the memory of a process blocks, only the samples of a short time are lost.
+// TestSamplingGoesOnWithoutMemoryThatDoesNotAnswer checks that only the samples of a short
+// time are lost if reading the memory of a process blocks.
 func TestSamplingGoesOnWithoutMemoryThatDoesNotAnswer(t *testing.T) {
 	skipWithoutRights(t)
 	release := make(chan struct{})

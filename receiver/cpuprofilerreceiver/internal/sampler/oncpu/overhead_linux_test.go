@@ -59,8 +59,8 @@ func (c *costly) KernelLost(_ *samples.Type, n uint64) {
 	c.lost += n
 }
 
-// TestKernelFrequencyFallsUnderALoadAndRecovers samples a program that uses CPU time all
-// the time. The samples cost more than the limit allows.
+// TestKernelFrequencyFallsUnderALoadAndRecovers samples a program that constantly uses CPU
+// time. The samples cost more than the limit allows.
 func TestKernelFrequencyFallsUnderALoadAndRecovers(t *testing.T) {
 	skipWithoutRights(t)
 	cmd := exec.Command("sh", "-c", "while :; do :; done")

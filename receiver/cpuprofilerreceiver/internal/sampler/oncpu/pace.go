@@ -8,10 +8,10 @@ package oncpu
 import "time"
 
 // pace controls the sampling frequency by its cost. While the cost is above its bound,
-// pace first spares the unwinding of stacks if permitted. Then it halves the frequency if
-// halving helps. Doubling the frequency at most doubles the cost. If this is well below
-// the bound, pace doubles the frequency again. pace has no clock, so time and cost are
-// arguments of its methods.
+// pace first restricts unwinding to the stacks of hot units, if permitted. Then it
+// halves the frequency if halving helps. Doubling the frequency at most doubles the
+// cost. If the doubled cost is well below the bound, pace doubles the frequency again.
+// pace has no clock, so time and cost are arguments of its methods.
 type pace struct {
 	// bound is the maximum CPU time, as a fraction of the time of each sampled CPU. 0 means
 	// no bound. interval is the time over which cost is summed before it is judged. lowest
@@ -20,9 +20,9 @@ type pace struct {
 	interval time.Duration
 	lowest   int
 
-	// maySpare permits sparing, which unwinds only the stacks of hot units. Sparing begins
-	// when the cost is above its bound, before the frequency is lowered. It ends when the
-	// cost is calm.
+	// maySpare permits sparing, which unwinds only the stacks of hot units. Sparing begins when
+	// the cost is above its bound, before the frequency is lowered. Sparing ends after
+	// calmIntervals calm intervals at the full frequency.
 	maySpare, sparing bool
 
 	halvings int
@@ -42,7 +42,7 @@ type pace struct {
 
 const (
 	// overIntervals is the number of intervals above the bound before the frequency is
-	// halved. More than one is needed, because resolving the names of new programs is
+	// halved. A single interval is not enough, because resolving the names of new programs is
 	// expensive only once.
 	overIntervals = 2
 	// calmIntervals is the number of calm intervals before the frequency is doubled. An
@@ -54,8 +54,8 @@ const (
 	// helped. Processes that start and end cost the same at any frequency. A lower
 	// frequency would then yield fewer samples at the same cost.
 	helpShare = 0.9
-	// restIntervals is the number of intervals before halving is tried again after it did
-	// not help. It doubles each time, up to mostRestIntervals, because a load may change.
+	// If halving did not help, it is tried again after restIntervals intervals. This number
+	// doubles each time, up to mostRestIntervals, because a load may change.
 	restIntervals, mostRestIntervals = 8, 128
 )
 
@@ -116,8 +116,8 @@ func (p *pace) next(now int64, spent time.Duration, cpus int) (judged bool) {
 	return true
 }
 
-// exceeded reports whether the bound is exceeded and a lower frequency does not help. The
-// frequency is already at its lowest, or halving did not help.
+// exceeded reports whether the cost exceeds its bound and a lower frequency does not help.
+// Either the frequency is already the lowest, or halving the frequency did not help.
 func (p *pace) exceeded() bool {
 	return p.vain > 0 || p.over >= overIntervals && p.halvings == p.lowest
 }

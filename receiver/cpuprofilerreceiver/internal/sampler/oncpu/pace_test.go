@@ -140,8 +140,9 @@ func TestWhatIsNotToBeJudged(t *testing.T) {
 	require.False(t, h.next(int64(time.Hour), time.Hour, 0), "no CPU")
 }
 
-// Before the frequency is lowered, stacks outside of hot units are no longer unwound.
-// They are unwound again only after the frequency is restored.
+// TestUnwindingIsSparedBeforeTheFrequencyFalls checks that stacks outside of hot units
+// are no longer unwound before the frequency is lowered. These stacks are unwound again
+// only after the frequency is restored.
 func TestUnwindingIsSparedBeforeTheFrequencyFalls(t *testing.T) {
 	h := newHost(0.02, 97)
 	h.maySpare = true

@@ -168,8 +168,8 @@ func (r *reader) publish() {
 	r.published.Set(st)
 }
 
-// kernelLost returns the number of samples that the kernel has lost. Throttling of a perf
-// event or a corrupt record costs at least one sample each.
+// kernelLost returns the minimum number of samples that the kernel has lost. Each
+// throttling of a perf event and each corrupt record costs at least one sample.
 func kernelLost(s perfevent.Stats) uint64 { return attach.KernelLost(s) + s.Throttled }
 
 // follow pauses the kernel's sampling while both batches are full. It resumes sampling when
@@ -193,8 +193,8 @@ func (r *reader) follow(session *perfevent.Session) {
 	r.cfg.Labels.Interrupted()
 }
 
-// skip counts the periods of the current pause, so that they are visible while it lasts.
-// Without a pause it returns 0.
+// skip counts the skipped periods of the current pause, so that the counter also grows
+// during the pause. It returns the length of the pause so far, or 0 without a pause.
 func (r *reader) skip() (paused time.Duration) {
 	if !r.paused {
 		return 0
@@ -240,7 +240,7 @@ func (r *reader) handle(rec *perfevent.Record) {
 	}
 }
 
-// sample adds a sample to the batch. If the stack is known, it allocates no memory.
+// sample adds a sample to the batch. If the stack is known, sample allocates no memory.
 func (r *reader) sample(rec *perfevent.Record) {
 	if rec.PID <= 0 {
 		// The task is exiting, or belongs to a pid namespace that this process is not in.
@@ -338,7 +338,8 @@ func (r *reader) adjust(session *perfevent.Session) error {
 		zap.Float64("to", r.frequency(r.pace.halvings)),
 		zap.Float64("cost_percent", 100*r.pace.cost),
 		zap.Float64("max_overhead_percent", 100*r.pace.bound))
-	// Samples in the rings keep the period that they were taken with.
+	// The samples in the rings were taken with the old period, so they are read before the
+	// period changes.
 	r.drain(session)
 	if err := session.SetPeriod(r.pace.period(r.full)); err != nil {
 		return fmt.Errorf("change the sampling period: %w", err)
@@ -360,7 +361,8 @@ func (r *reader) reportExceeded() {
 	r.exceeded = exceeded
 }
 
-// reportSparing logs a change of whether the stacks of all units are unwound.
+// reportSparing logs when sparing begins or ends. During sparing, only the stacks of hot
+// units are unwound.
 func (r *reader) reportSparing(was bool) {
 	switch {
 	case was == r.pace.sparing:

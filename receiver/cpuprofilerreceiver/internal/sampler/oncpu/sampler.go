@@ -60,7 +60,7 @@ type Settings struct {
 	// Status is called with an error when sampling becomes impossible, and with nil when it
 	// is possible again.
 	Status func(error)
-	// Notes returns notes, for the log, about data that is invisible with these rights. The
+	// Notes returns notes for the log about data that is invisible with these rights. The
 	// notes also explain how to make the data visible.
 	Notes func(perfevent.Rights) []string
 }

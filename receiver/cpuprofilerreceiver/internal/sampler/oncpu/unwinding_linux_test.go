@@ -24,7 +24,7 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// tally is a sink that counts whole stacks and other stacks.
+// tally is a sink that counts complete and incomplete stacks.
 type tally struct {
 	discard
 	mu                  sync.Mutex

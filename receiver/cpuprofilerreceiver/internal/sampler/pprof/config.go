@@ -32,8 +32,8 @@ import (
 // net/http/pprof.
 type Config struct {
 	// ClientConfig contains all keys of confighttp's client. The endpoint is a URL without
-	// the name of a profile, such as http://localhost:6060/debug/pprof. Timeout is the
-	// maximum time of a pull in addition to duration, 10s by default.
+	// the name of a profile, such as http://localhost:6060/debug/pprof. Timeout is the time
+	// that a pull may take in addition to duration. The default is 10s.
 	ClientConfig confighttp.ClientConfig `mapstructure:",squash"`
 	// Socket is the path of a Unix socket to connect to, instead of the endpoint's host.
 	// The default endpoint is then http://localhost/debug/pprof.
@@ -47,21 +47,21 @@ type Config struct {
 	Profiles []string `mapstructure:"profiles"`
 	// KeepSampled pulls profiles even if a sampler already measures the process. This
 	// applies to profile if cpu samples the process, and to allocs if allocations samples
-	// it. Default false.
+	// it. The default is false.
 	KeepSampled bool `mapstructure:"keep_sampled"`
 	// Interval is the time between the starts of two rounds of pulls, 1s to 24h. Default
 	// 60s.
 	Interval time.Duration `mapstructure:"interval"`
 	// Duration is the length of the window of profile, allocs, block and mutex. It is in
-	// whole seconds and at most interval. Default 10s.
+	// whole seconds and at most interval. The default is 10s.
 	Duration time.Duration `mapstructure:"duration"`
 	// MaxSize is the maximum size of a profile, both as received and decompressed, 64KiB to
 	// 256MiB. Default 16MiB.
 	MaxSize bytesize.Size `mapstructure:"max_size"`
-	// Target is the process that serves the endpoint, or its cgroup or container. It is
-	// required unless Socket is set, Resource names the unit, or the endpoint is on the
-	// loopback of Linux or Windows. There the kernel identifies the process that serves the
-	// endpoint.
+	// Target is the process that serves the endpoint, or the cgroup or container of this
+	// process. It is required unless Socket is set or Resource names the unit. It is also
+	// not required on the loopback interface of Linux or Windows, because the kernel
+	// identifies the serving process there.
 	Target configoptional.Optional[processes.Target] `mapstructure:"target"`
 	// Resource contains attributes to add to the resource of the profiles. They replace
 	// attributes of the process. Values are strings, whole numbers, true or false.
@@ -160,8 +160,9 @@ func (cfg *Config) named() bool {
 	})
 }
 
-// loopback returns the address of an endpoint on the loopback of Linux or Windows, whose
-// process the kernel identifies. It returns an empty string for other endpoints.
+// loopback returns the address of an endpoint on the loopback interface. On Linux and
+// Windows, the kernel identifies the process that listens there. loopback returns an empty
+// string for other endpoints and systems.
 func (cfg *Config) loopback() string {
 	u, err := urls.Parse(cfg.ClientConfig.Endpoint, SocketEndpoint)
 	if err != nil || !slices.Contains([]string{"linux", "windows"}, runtime.GOOS) || cfg.ClientConfig.ProxyURL != "" {

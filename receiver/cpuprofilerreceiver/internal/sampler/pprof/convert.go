@@ -113,8 +113,9 @@ func (c *pulled) emit(to sampler.SentSink) (added, noRoom int, err error) {
 	return added, noRoom, nil
 }
 
-// add adds the events of one stack. It adds one event with the value. For types without a
-// value, it adds as many events as were counted, spread evenly over the window.
+// add adds the events of one stack. For types with a value, it adds one event with this
+// value. For types without a value, it adds as many events as were counted, spread evenly
+// over the window.
 func (c *pulled) add(to sampler.SentSink, s *sums, typ *samples.Type, v int64) (added, noRoom int) {
 	if v == 0 {
 		return 0, 0
@@ -135,9 +136,9 @@ func (c *pulled) add(to sampler.SentSink, s *sums, typ *samples.Type, v int64) (
 	return int(v), 0
 }
 
-// stack returns a sample's stack. It returns the same stack for the same calls. A sample
-// without a stack gets the frame "[no stack]", so that the sums stay correct for the
-// program.
+// stack returns the stack of a sample. It returns the same stack for the same calls. A
+// sample without a stack gets the frame "[no stack]", so that the program's sums stay
+// correct.
 func (c *pulled) stack(s *profile.Sample) *samples.Stack {
 	key := c.scratch[:0]
 	for _, l := range s.Location[:min(len(s.Location), maxDepth)] {
@@ -232,7 +233,7 @@ func linkOf(s *profile.Sample) samples.Link {
 }
 
 // frameTypeOf returns the frame type for a program's telemetry.sdk.language. The default is
-// Go.
+// Go for an empty language, and native for an unknown language.
 func frameTypeOf(language string) samples.FrameType {
 	return cmp.Or(frameTypes[language], samples.FrameNative)
 }

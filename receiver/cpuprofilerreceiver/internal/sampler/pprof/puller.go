@@ -54,8 +54,8 @@ type Settings struct {
 	Look    time.Duration
 	// Unwatch stops the notifications on Changed.
 	Unwatch func()
-	// Sampled remembers the sampled processes. Its keys are the names of the profiles that
-	// are not pulled from these processes. It may be nil.
+	// Sampled contains the processes that a sampler already samples, by the name of a
+	// profile. This profile is not pulled from these processes. Sampled may be nil.
 	Sampled map[string]*sampler.Sampled
 	// Decoding is locked while a profile is decoded. All pullers share it.
 	Decoding *sync.Mutex

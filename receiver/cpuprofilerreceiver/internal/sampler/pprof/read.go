@@ -57,8 +57,8 @@ func decode(body []byte, limit int64) (*profile.Profile, error) {
 	return p, p.CheckValid()
 }
 
-// These constants are the memory of the parts of a decoded profile, including the
-// pointers to these parts.
+// These constants are the sizes in bytes of the parts of a decoded profile. They
+// include the pointers to these parts.
 const (
 	messageMemory = 224 // a sample, location, function, mapping, value type
 	labelMemory   = 448 // a label; in the worst case it has its own maps and slices

@@ -130,8 +130,8 @@ func (f *subjectFinder) pids(ctx context.Context) (pids []int, err error) {
 	return nil, nil
 }
 
-// peers connects to an address of this host, and returns the processes that find finds at
-// the other end of the connection.
+// peers connects to an address of this host. It returns the processes at the other end of
+// the connection. find identifies these processes.
 func peers(ctx context.Context, network, address string, find func(context.Context, net.Conn) ([]int, error)) ([]int, error) {
 	c, err := new(net.Dialer).DialContext(ctx, network, address)
 	if err != nil {

@@ -61,8 +61,9 @@ func python(name string) (line samples.Line, kind samples.FrameType) {
 	return line, samples.FramePython
 }
 
-// v8 parses "JS:*name /path/of/file.js:line:column". The mark before the name stands for
-// the compiler. v8 also parses names of V8's own code, such as "Builtin:ArrayMap".
+// v8 parses "JS:*name /path/of/file.js:line:column". The mark before the name
+// identifies the compiler. v8 also parses names of V8's own code, such as
+// "Builtin:ArrayMap".
 func v8(name string) (line samples.Line, kind samples.FrameType) {
 	what, rest, ok := strings.Cut(name, ":")
 	if !ok {

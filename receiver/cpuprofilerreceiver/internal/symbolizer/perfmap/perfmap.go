@@ -38,8 +38,8 @@ type entry struct {
 
 func (e entry) end() uint64 { return e.start + uint64(e.size) }
 
-// Map holds the functions of the part of a file that was read. It is not safe for
-// concurrent use.
+// Map holds the functions of a perf map file, as far as the file was read. It is not safe
+// for concurrent use.
 type Map struct {
 	limit   int64
 	entries []entry // entries[:sorted] is sorted by address and has no overlaps
@@ -72,7 +72,7 @@ func (m *Map) line(b []byte) {
 	}
 	if m.bytes()+int64(entrySize+len(name)+1) > m.limit || len(m.text)+len(name) >= math.MaxUint32 {
 		m.settle() // removes replaced entries
-		// If settle removed little, each further line would call it again.
+		// If settle removed only few entries, each further line would call settle again.
 		if m.bytes() > m.limit/8*7 {
 			m.full = true
 			return
@@ -118,7 +118,7 @@ func (m *Map) settle() {
 	if m.sorted == len(m.entries) {
 		return
 	}
-	// The last Index still uses the array of m.entries.
+	// The entries are cloned, because the last Index still uses the array of m.entries.
 	all := slices.Clone(m.entries)
 	slices.SortFunc(all, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.number, b.number))

@@ -72,8 +72,8 @@ func TestNamesAreCut(t *testing.T) {
 	require.Len(t, find(x, 0x1000), maxName)
 }
 
-// Entries are added in pieces of random sizes. An entry must be found if no later entry
-// overlaps it. The name of a replaced entry must not be found.
+// TestAddDoesNotDependOnPieces adds entries in pieces of random sizes. An entry must be
+// found if no later entry overlaps it. The name of a replaced entry must not be found.
 func TestAddDoesNotDependOnPieces(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	type code struct {
