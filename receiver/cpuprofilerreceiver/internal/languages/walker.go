@@ -371,7 +371,7 @@ func (w *Walker) Walk(of *processes.Process, rec *perfevent.Record) bool {
 		w.walking = false
 		if w.unlinked {
 			w.unproven.Add(1)
-		} else if w.span.Link.Valid() {
+		} else if w.span.Valid() {
 			w.proven.Add(1)
 		}
 	}
