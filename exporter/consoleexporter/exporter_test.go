@@ -58,7 +58,7 @@ func startConsole(t *testing.T, id component.ID) (hostWith, string) {
 	return nil, ""
 }
 
-// events returns logs with the event of an opened gate.
+// events returns logs that contain one hotprofile.gate.opened event.
 func events() plog.Logs {
 	ld := plog.NewLogs()
 	rl := ld.ResourceLogs().AppendEmpty()

@@ -93,8 +93,8 @@ func TestTheEventOfAFileHasItsContainer(t *testing.T) {
 	require.Zero(t, h.memory())
 }
 
-// TestTheConditionOfAFile checks that text, NaN and infinite values are omitted, because
-// webhooks cannot encode these values as JSON numbers.
+// TestTheConditionOfAFile checks that values that are not finite numbers are omitted,
+// because they cannot be sent to webhooks as JSON numbers.
 func TestTheConditionOfAFile(t *testing.T) {
 	for text, want := range map[string]map[string]any{
 		"97.3": {"hotprofile.trigger.value": 97.3},

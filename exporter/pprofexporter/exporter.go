@@ -204,8 +204,8 @@ var errStopped = errors.New("pprof exporter is shut down")
 
 // makeRoom waits until the profiles fit into the memory limit, or until only the file that is
 // being written is left. It first writes the largest open files. If the disk does not
-// respond, it drops the largest file that waits for the disk. The caller holds the lock,
-// except during waits.
+// respond, it drops the largest file that waits for the disk. The caller must hold the
+// lock. makeRoom releases the lock while it waits.
 func (e *pprofExporter) makeRoom(ctx context.Context) error {
 	for !e.stopped {
 		if e.memory() <= e.maxMemory {

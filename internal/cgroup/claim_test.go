@@ -27,8 +27,9 @@ func claimant(t *testing.T, tree *Tree, id string, user int) *hosttest.Cgroup {
 	return c
 }
 
-// whose returns the path of the cgroup that a container's id leads to, and the claims. It
-// checks that all ways of searching lead to the same cgroup.
+// whose finds the container with the given id. It returns the path of the container's
+// cgroup and the paths of the other cgroups that claim the id. It checks that all ways of
+// searching find the same cgroup.
 func whose(t *testing.T, tree *Tree, id string, among ...*hosttest.Cgroup) (path string, claims []string) {
 	t.Helper()
 	g, ok, err := tree.FindContainer(id)

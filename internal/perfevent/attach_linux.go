@@ -446,7 +446,7 @@ func (s *Session) setPaused(paused bool, change func(*Attachment) error) error {
 	return s.each(change)
 }
 
-// request makes an ioctl request on events of a.
+// request makes an ioctl request on each of the given events of the attachment.
 func (a *Attachment) request(events []*event, request uint, value int) error {
 	for _, e := range events {
 		if err := unix.IoctlSetInt(e.fd, request, value); err != nil {

@@ -40,9 +40,9 @@ type Options struct {
 	// Probes makes the session sample the hits of AttachProbe and their stacks, instead of
 	// time. Probes needs HostWide.
 	Probes bool
-	// SplitSwitches records the context switches of AttachHost and AttachCgroup with
-	// separate events in separate rings. Stacks that arrive faster than they are read then
-	// do not displace switches. Switches of processes are not split, because that would
+	// SplitSwitches makes AttachHost and AttachCgroup record context switches with separate
+	// events and in separate rings. If stacks arrive faster than they are read, they then do
+	// not displace switches. Switches of processes are not split, because that would
 	// double the events per thread and CPU.
 	SplitSwitches bool
 	// Kernel selects how the kernel is sampled. KernelTime and KernelStacks need additional

@@ -37,9 +37,9 @@ type Alert struct {
 }
 
 // OpenGate opens the unit's gate by hand or by an alert, within the budgets. It ignores
-// the cooldown and the unit's age. If an opening by the same alert is still open,
-// OpenGate returns this opening and changed is false. If a person opens the gate again
-// while an opening by hand is still open, OpenGate prolongs this opening. The next call
+// the cooldown and the unit's age. If the same alert already holds the gate open, OpenGate
+// returns the existing opening and sets changed to false. If the gate is already open by
+// hand and is opened by hand again, OpenGate extends the existing opening. The next call
 // of Evaluate, Remove, SetPolicies or Close reports the transitions. The error is a
 // *budget.ExceededError if a budget does not allow the opening. It is ErrTooManyAlerts if
 // there are too many openings by alert.

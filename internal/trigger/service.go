@@ -240,9 +240,9 @@ func (o *Opening) freeService() {
 // be hot and may be opened by hand.
 func (u *Decision) AwaitService() { u.unnamed = true }
 
-// SetService sets the unit's service. If the name is empty, cooldowns and budgets
-// by service apply to the unit alone. Existing openings and cooldowns of the unit
-// also count for the new service.
+// SetService sets the unit's service. If the name is empty, per-service cooldowns and
+// budgets apply to the unit alone. Existing openings and cooldowns of the unit also count
+// for the new service.
 func (u *Decision) SetService(name string) {
 	u.unnamed = false
 	if name == u.service {

@@ -423,7 +423,7 @@ func (cfg *Config) Validate() error {
 	return errors.Join(append(errs, cfg.validatePolicies()...)...)
 }
 
-// validatePolicies returns the faults of the policies, and of keys that affect policies.
+// validatePolicies returns the errors in the policies and in the keys that affect them.
 func (cfg *Config) validatePolicies() (errs []error) {
 	for i, p := range cfg.Policies {
 		errs = append(errs, cfg.validatePolicy(fmt.Sprintf("policies[%d]", i), p)...)

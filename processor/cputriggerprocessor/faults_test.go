@@ -98,8 +98,8 @@ func TestOneMonitorsFaultIsNotAnothers(t *testing.T) {
 	require.Equal(t, "cpu_usage", r.last("gate opened")["monitor"])
 }
 
-// TestEachMonitorHasItsOwnLateness checks that a monitor's reading is not late because
-// another monitor was read earlier or could not be read.
+// TestEachMonitorHasItsOwnLateness checks that other monitors do not affect the lateness
+// of a monitor's reading. The other monitors were read earlier or could not be read.
 func TestEachMonitorHasItsOwnLateness(t *testing.T) {
 	r := newRig(t, "policies: [{name: cpu, any_of: [{monitor: cpu_usage, threshold: 9, average_over: 5s}, {monitor: cpu_pressure, threshold: 90, average_over: 5s}]}]")
 	r.watch(containerA)

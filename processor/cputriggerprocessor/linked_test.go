@@ -109,7 +109,7 @@ func TestSamplesHaveTheRequestOfTheirSpan(t *testing.T) {
 	r.run(20 * time.Second)
 	events := take(s)
 	require.Equal(t, []string{"hotprofile.gate.requests"}, names(events))
-	require.Equal(t, "slowest requests of "+containerA+" while its gate was open by policy cpu", events[0].Body)
+	require.Equal(t, "slowest requests of unknown_service:app while its gate was open by policy cpu", events[0].Body)
 	var served []hotunitsextension.Request
 	for _, text := range asMap(events[0].Attributes)["hotprofile.requests"].([]string) {
 		var r hotunitsextension.Request

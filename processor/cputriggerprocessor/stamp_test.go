@@ -96,8 +96,9 @@ func TestTheLabelNamesThePolicyThatFiredFirst(t *testing.T) {
 	require.Equal(t, opened[0].ContextMap()["trigger_id"], got.attributes["hotprofile.trigger.id"])
 }
 
-// TestProfilesOfOneResourceWithDifferentLabelsGetAResourceEach checks the policies on
-// each resource. The policies must admit the types of all profiles in the resource.
+// TestProfilesOfOneResourceWithDifferentLabelsGetAResourceEach checks that a resource is
+// split if its profiles get different labels. The policy labels of each new resource must
+// name only policies that admit the types of its profiles.
 func TestProfilesOfOneResourceWithDifferentLabelsGetAResourceEach(t *testing.T) {
 	for name, budget := range map[string]string{"": "", "within max_bytes_per_hour": ", budgets: {max_bytes_per_hour: 1MiB}"} {
 		t.Run(name, func(t *testing.T) {

@@ -318,8 +318,8 @@ func startOf(r *samples.Resource) int64 {
 	return at.UnixNano()
 }
 
-// maxTakes is the maximum number of attempts to name a batch. An attempt
-// fails if a file does not answer. After the last attempt, unresolved
+// maxTakes is the maximum number of attempts to resolve the addresses in a batch. An
+// attempt fails if reading a file blocks for too long. After the last attempt, unresolved
 // addresses are emitted without a name.
 const maxTakes = 8
 

@@ -39,8 +39,8 @@ type Options struct {
 	// References is true if attributes of resources and scopes are references
 	// into the dictionary. Collectors send such references since 0.161 (HTTP) and
 	// 0.163 (gRPC). If References is set, all these attributes must be references
-	// on the wire. The strings that the references use are not orphans, neither
-	// on the wire nor in decoded profiles.
+	// on the wire. The strings that the references use do not count as orphans,
+	// either on the wire or in decoded profiles.
 	References bool
 
 	// MaxLabels is the maximum number of attributes of a resource, scope and sample

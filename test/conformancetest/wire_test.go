@@ -119,7 +119,7 @@ type wireDamage struct {
 	do    func(t testing.TB, body []byte) []byte
 }
 
-// at applies edits to the message at a path.
+// at returns a function that applies edits to the message at a path.
 func at(path []protowire.Number, edits ...func([]byte) []byte) func(testing.TB, []byte) []byte {
 	return func(t testing.TB, body []byte) []byte {
 		for _, edit := range edits {

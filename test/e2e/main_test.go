@@ -17,8 +17,9 @@ import (
 	"testing"
 )
 
-// These are the paths of the distribution for nodes, of the distribution for
-// Kubernetes, and of the load. They are set before the tests begin.
+// collectorBinary and kubernetesBinary are the paths of the distributions for nodes and
+// for Kubernetes. loadBinary is the path of the load program. TestMain sets these paths
+// before the tests begin.
 var collectorBinary, kubernetesBinary, loadBinary string
 
 func TestMain(m *testing.M) {

@@ -112,8 +112,8 @@ func (s *Schedule) noise(second int) float64 {
 	return float64(int64(mix(h.Sum64()))) / (1 << 63)
 }
 
-// mix changes all bits of a hash. Without mix, the hashes of nearly equal inputs would
-// differ in only some bits.
+// mix scrambles a hash so that each bit of x affects all bits of the result. Without mix,
+// the hashes of nearly equal inputs would differ in only some bits.
 func mix(x uint64) uint64 {
 	x ^= x >> 33
 	x *= 0xff51afd7ed558ccd

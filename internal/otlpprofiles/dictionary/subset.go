@@ -11,7 +11,8 @@ import (
 // ProfileRef is the position of a profile in a request.
 type ProfileRef struct {
 	Resource, Scope, Profile int32
-	// Strip removes the attributes of the profile for which Subset.Strip returns true.
+	// Strip reports whether attributes are removed from the profile. Subset.Strip selects
+	// these attributes by key.
 	Strip bool
 }
 

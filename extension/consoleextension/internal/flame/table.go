@@ -35,8 +35,8 @@ const (
 type Table struct {
 	Total Value
 	Rows  []Row
-	// Matching is the number of functions that match the search. Functions is the number of
-	// all functions.
+	// Matching is the number of functions that match the search. Functions is the total
+	// number of functions.
 	Matching, Functions int
 }
 

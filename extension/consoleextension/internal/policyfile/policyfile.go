@@ -124,11 +124,12 @@ func (f *File) Doubts(document []byte) (all []string) {
 	return slices.Compact(all)
 }
 
-// Save replaces the file if the current version of the file is from. Save keeps the old
-// version beside the file, with the suffix .previous. The owner, the mode, the access
-// control lists and the labels stay the same. A reader of the file sees either the old or
-// the new version, even after a crash. If another writer replaces the file during Save,
-// Save keeps the version of the other writer and returns ErrChanged.
+// Save replaces the file if its current version equals from. Otherwise Save returns
+// ErrChanged. Save keeps the old version beside the file, with the suffix .previous. The
+// owner, the mode, the access control lists and the labels stay the same. A reader of the
+// file sees either the old or the new version, even after a crash. If another writer
+// replaces the file during Save, Save keeps the version of the other writer and returns
+// ErrChanged.
 func (f *File) Save(ctx context.Context, from string, document []byte) error {
 	if err := f.Editable(); err != nil {
 		return err

@@ -31,10 +31,11 @@ type opening struct {
 	stored int64 // when the opening was added, by the store's clock
 }
 
-// PutOpening adds an opening, or updates an opening with new data. If a field of o is
-// zero, its value is unknown. PutOpening uses Host, Name and Resource of the unit. It
-// returns false if there is no room for the unit, or if the ID is invalid or belongs to
-// another unit's opening. In these cases, the profiles of the opening are not kept either.
+// PutOpening adds an opening, or updates an opening with new data. A field of o that is
+// zero is unknown and keeps its previous value. PutOpening uses only the Host, Name and
+// Resource fields of o.Unit. It returns false if there is no room for the unit, or if the
+// ID is invalid or belongs to another unit's opening. In these cases, the profiles of the
+// opening are not kept either.
 func (s *Store) PutOpening(o Opening) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

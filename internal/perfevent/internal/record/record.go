@@ -70,8 +70,9 @@ type Sample struct {
 	Hits, HitsLost uint64
 	// Raw is the tracepoint's record of the hit.
 	Raw []byte
-	// HasRegisters reports whether Registers and Stack are set. They are set if the session
-	// copies stacks or samples probes, for threads of 64-bit programs that were not exiting.
+	// HasRegisters reports whether Registers and Stack are set. They are set in sessions
+	// that copy stacks or sample probes. The program must be 64-bit, and the thread must
+	// not have been exiting.
 	HasRegisters bool
 	// Registers are the user-mode registers. If the thread was in the kernel, they are
 	// the registers with which the thread entered the kernel.

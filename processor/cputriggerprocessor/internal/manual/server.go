@@ -32,8 +32,9 @@ const (
 	maxConnections = 64
 	maxHeader      = 16 << 10
 
-	// retryAfter is the Retry-After header of a request that is over budget. Within a
-	// minute, some spending of the last hour may expire, and gates may close.
+	// retryAfter is the Retry-After header of a request that is over budget. After a minute,
+	// the budgets may have room again. Spending older than an hour no longer counts, and
+	// other gates may have closed.
 	retryAfter = time.Minute
 )
 

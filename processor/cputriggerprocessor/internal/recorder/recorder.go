@@ -157,7 +157,7 @@ func (r *Recorder) grow(t *unitRecords, size, samples int) {
 	r.samples.Add(int64(samples))
 }
 
-// leave makes a record due.
+// leave marks a record as due and adds its unit to the queue.
 func (r *Recorder) leave(t *unitRecords, rec *record) {
 	rec.state = due
 	t.due++

@@ -36,8 +36,8 @@ func TestTheSlowestRequestsOfAnOpening(t *testing.T) {
 	require.Equal(t, map[string]float64{"lock": 1}, in.TakeSlowest("b")[0].Waits)
 }
 
-// TestSlowRequestsAreBounded checks the limits on the number of openings and on the kinds of
-// waits. Other programs choose both numbers.
+// TestSlowRequestsAreBounded checks the limits on the number of openings and on the number
+// of kinds of waits. The limits are needed because both numbers depend on other programs.
 func TestSlowRequestsAreBounded(t *testing.T) {
 	in := newRig(t).in
 	for i := range maxSlowOpenings + 1 {

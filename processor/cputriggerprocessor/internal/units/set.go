@@ -239,8 +239,8 @@ func (s *Set) Settle(verdicts []Verdict, err error, again bool, now time.Time) {
 	}
 }
 
-// OpenGate opens the gate of a unit by hand or by an alert. The unit is added if it is new.
-// See [trigger.Decision.OpenGate].
+// OpenGate opens the gate of a unit at the request of a user or an alert. If the unit is
+// new, OpenGate adds it. See [trigger.Decision.OpenGate].
 func (s *Set) OpenGate(id identify.Identity, a trigger.Alert, d time.Duration, now time.Time) (o trigger.Opening, changed bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -436,9 +436,9 @@ func (s *Set) Restore(snapshot trigger.Snapshot, now time.Time) {
 	s.cfg.Engine.Restore(snapshot, now)
 }
 
-// SetRefused sets the numbers of cgroups of the last scan that are not watched.
-// tooMany counts cgroups beyond Max, and claimed counts cgroups with the id of a
-// container that runs elsewhere.
+// SetRefused sets how many cgroups from the last scan are not watched. tooMany counts
+// cgroups beyond Max. claimed counts cgroups with the id of a container that runs
+// elsewhere.
 func (s *Set) SetRefused(tooMany, claimed int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

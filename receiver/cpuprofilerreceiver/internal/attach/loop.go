@@ -302,8 +302,8 @@ func (l *Loop) read(ctx context.Context) {
 	}
 }
 
-// Reapply attaches the last found targets again if the Reader's options for them have
-// changed.
+// Reapply attaches the targets of the last search again if the Reader's options for these
+// targets have changed.
 func (l *Loop) Reapply() {
 	if l.session.Load() != nil && !same(l.optionsFor(&l.last), l.options) {
 		l.apply(l.last)

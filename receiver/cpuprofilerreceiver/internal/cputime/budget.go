@@ -121,8 +121,8 @@ func (b *Budget) May(pid int) bool {
 	return false
 }
 
-// part returns the part that work for a process may use now, or nil. The caller holds the
-// lock.
+// part returns the part of the budget that pays for work on a process now. It returns nil
+// if no part has CPU time left for the process. The caller holds the lock.
 func (b *Budget) part(pid int) *time.Duration {
 	unit := b.unitOf[pid]
 	switch {

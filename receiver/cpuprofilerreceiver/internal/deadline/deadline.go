@@ -171,8 +171,8 @@ func (k Key) bound() int {
 // The methods of a nil Call only run their functions.
 type Call struct {
 	runner *Runner
-	// waits is the number of the wait in progress. It is 0 between waits, and
-	// givenUp after a wait was given up.
+	// waits is the sequence number of the wait in progress. It is 0 if there is no wait.
+	// Run sets it to givenUp when it gives up the wait.
 	waits atomic.Uint64
 	count uint64
 	// subject is the subject of the wait in progress.

@@ -29,8 +29,8 @@ func (f *facts) bytes() int {
 	return n
 }
 
-// weigh updates the counted memory of a process, without its mappings and stacks. It is
-// called when the facts of the process may have changed.
+// weigh updates the memory that is counted for a process, excluding its mappings and
+// stacks. It is called when the facts of the process may have changed.
 func (t *Table) weigh(p *Process) {
 	n := processBytes + p.facts.bytes() + p.context.described.bytes()
 	t.stats.Bytes += n - p.bytes

@@ -31,9 +31,9 @@ type membership struct {
 	group cgroup.Group
 }
 
-// maxMemberships is the maximum number of cached memberships. maxMembershipBytes
-// is the maximum memory of a cache outside of a Table. If a maximum would be
-// exceeded, the cache is cleared.
+// maxMemberships is the maximum number of cached memberships. maxMembershipBytes is the
+// maximum size in bytes of a cache that does not belong to a Table. A cache is cleared
+// before it exceeds its limit.
 const (
 	maxMemberships     = 4096
 	maxMembershipBytes = 1 << 20

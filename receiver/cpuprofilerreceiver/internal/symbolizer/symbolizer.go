@@ -198,7 +198,7 @@ type Symbolizer struct {
 
 	kernelShown error
 
-	// Only Resolve uses the fields below.
+	// After New, only Begin, Take and Resolve use the fields below.
 
 	// call is the deadline.Call of the current Take. All file
 	// reads that may block use this call.

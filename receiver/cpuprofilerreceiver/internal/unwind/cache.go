@@ -100,8 +100,8 @@ type entry struct {
 	ended int
 }
 
-// idleAfter is the time without use, in seconds, after which the table of a longer running
-// program loses its precedence.
+// idleAfter is the idle time, in seconds, after which the table of a long-running program
+// loses its precedence.
 const idleAfter = 60
 
 // before reports whether e is dropped before other. now is Cache.clock. Files that

@@ -84,10 +84,9 @@ var functions = map[samples.Wait]string{
 		timerfd_read timerfd_read_iter`,
 
 	// These functions end the search before an outer function decides. io_uring waits for
-	// requests of any kind. In kernels of July 2023, io_uring called io_schedule for these
-	// waits. Page migration, page faults and allocations may happen within any of the
-	// functions above. Netlink sockets do not use a network. The last function is for frozen
-	// cgroups.
+	// requests of any kind. Kernels released in July 2023 call io_schedule for these waits.
+	// Page migration, page faults and allocations may happen within any of the functions
+	// above. Netlink sockets do not use a network. The last function is for frozen cgroups.
 	samples.WaitOther: `
 		io_cqring_wait
 		migration_entry_wait_on_locked softleaf_entry_wait_on_locked __migration_entry_wait

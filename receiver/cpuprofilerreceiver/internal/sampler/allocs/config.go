@@ -10,8 +10,8 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
-// Config is the block allocations of the configuration. The sampler needs
-// CAP_SYS_ADMIN, or CAP_PERFMON on kernels that accept it for uprobes.
+// Config is the configuration block "allocations". The sampler needs CAP_SYS_ADMIN, or
+// CAP_PERFMON on kernels that accept it for uprobes.
 type Config struct {
 	// When is hot (only the units that cpu_trigger marks as hot, which needs a hot_units
 	// extension) or always. The default is hot with that extension, and always without it.

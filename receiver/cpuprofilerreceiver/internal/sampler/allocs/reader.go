@@ -134,8 +134,8 @@ func (r *reader) count(now perfevent.Stats) {
 }
 
 // handle processes one record. Some records belong to processes that are not sampled. A
-// uprobe is in a file, so every process with this file can hit the uprobe. Names and
-// mappings are recorded for every process.
+// uprobe is attached to a file, so every process that executes code of the file can hit
+// the uprobe. Names and mappings are recorded for every process.
 func (r *reader) handle(rec *perfevent.Record) {
 	switch rec.Type {
 	case perfevent.TypeSample:

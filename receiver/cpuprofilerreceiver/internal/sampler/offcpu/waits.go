@@ -44,8 +44,8 @@ type part struct {
 type state uint8
 
 const (
-	// running means that the thread is on a CPU. A switch off the CPU leads to waiting, and
-	// the thread's end leads to ended.
+	// running means that the thread is on a CPU. The state changes to waiting when the thread
+	// leaves the CPU, and to ended when the thread exits.
 	running state = iota
 	// waiting means that the thread has been off its CPU since thread.began. The time
 	// before thread.since has already been emitted. A switch onto a CPU leads to running,

@@ -43,8 +43,8 @@ var outcomes = [...]struct{ name, help string }{
 	Invalid: {"invalid", "the endpoint has to be that of net/http/pprof, with the profile's name left out: http://HOST:PORT/debug/pprof"},
 	// The endpoint answered with an error.
 	Refused: {"refused", "check that the program serves net/http/pprof at this path, and that auth, headers and tls are what it asks for"},
-	// A sampler (cpu or allocations) samples the program. Backends would add up the
-	// values of both.
+	// A sampler (cpu or allocations) already samples the program. Backends would add the
+	// values of the pulled profile to the sampler's values.
 	Sampled: {"sampled", "cpu or allocations samples this program, and backends would add both up: take the profile out of profiles, or set keep_sampled: true"},
 	// The collector stopped during the pull.
 	Stopped: {"shutdown", ""},
