@@ -36,6 +36,16 @@ func linkedBatch(t *testing.T, end time.Time) pprofile.Profiles {
 	return pd
 }
 
+// labelFirst gives the first sample of a batch the attribute http.route.
+func labelFirst(pd pprofile.Profiles, route string) {
+	labelled := pd.Dictionary().AttributeTable().AppendEmpty()
+	labelled.SetKeyStrindex(int32(pd.Dictionary().StringTable().Len()))
+	pd.Dictionary().StringTable().Append("http.route")
+	labelled.Value().SetStr(route)
+	own := pd.ResourceProfiles().At(0).ScopeProfiles().At(0).Profiles().At(0).Samples().At(0)
+	own.AttributeIndices().Append(int32(pd.Dictionary().AttributeTable().Len() - 1))
+}
+
 // observe observes spans of a container and waits until the container is known. The first
 // span has failed.
 func (r *rig) observe(ids ...byte) {
@@ -79,12 +89,7 @@ func TestSamplesHaveTheRequestOfTheirSpan(t *testing.T) {
 	r.sink.Reset()
 	r.observe(1, 2)
 	pd := linkedBatch(t, r.now)
-	labelled := pd.Dictionary().AttributeTable().AppendEmpty()
-	labelled.SetKeyStrindex(int32(pd.Dictionary().StringTable().Len()))
-	pd.Dictionary().StringTable().Append("http.route")
-	labelled.Value().SetStr("/label")
-	own := pd.ResourceProfiles().At(0).ScopeProfiles().At(0).Profiles().At(0).Samples().At(0)
-	own.AttributeIndices().Append(int32(pd.Dictionary().AttributeTable().Len() - 1))
+	labelFirst(pd, "/label")
 	require.NoError(t, r.send(pd))
 	r.drain()
 	require.Empty(t, r.sink.AllProfiles(), "it waits for spans that end now")
@@ -120,6 +125,32 @@ func TestSamplesHaveTheRequestOfTheirSpan(t *testing.T) {
 	other := request
 	other.TraceID, other.Failed = "02"+strings.Repeat("0", 30), false
 	require.ElementsMatch(t, []hotunitsextension.Request{request, other}, served)
+}
+
+// TestASampleKeepsAnEmptyRoute checks that a sample never gets a second route, even if its
+// route is empty.
+func TestASampleKeepsAnEmptyRoute(t *testing.T) {
+	r := newRig(t, fiveSeconds)
+	require.NoError(t, r.send(linkedBatch(t, r.now)))
+	r.fire(containerA)
+	r.run(15 * time.Second)
+	r.sink.Reset()
+	r.observe(1, 2)
+	pd := linkedBatch(t, r.now)
+	labelFirst(pd, "")
+	require.NoError(t, r.send(pd))
+	r.drain()
+	r.run(15 * time.Second)
+	require.Len(t, r.sink.AllProfiles(), 1)
+	pd = r.sink.AllProfiles()[0]
+	d := pd.Dictionary()
+	var routes []string
+	for _, i := range pd.ResourceProfiles().At(0).ScopeProfiles().At(0).Profiles().At(0).Samples().At(0).AttributeIndices().All() {
+		if a := d.AttributeTable().At(int(i)); d.StringTable().At(int(a.KeyStrindex())) == "http.route" {
+			routes = append(routes, a.Value().Str())
+		}
+	}
+	require.Equal(t, []string{""}, routes)
 }
 
 // TestRequestsOfALastOpeningAreInAnEvent checks that the shutdown does not lose the requests

@@ -315,15 +315,15 @@ func isLinked(profile pprofile.Profile) bool {
 	return false
 }
 
-// textOf returns an attribute of a sample. It returns an empty text if the sample does not
-// have the attribute.
-func textOf(d pprofile.ProfilesDictionary, s pprofile.Sample, key string) string {
+// textOf returns the value of a sample's attribute. ok is false if the sample does not have
+// the attribute.
+func textOf(d pprofile.ProfilesDictionary, s pprofile.Sample, key string) (text string, ok bool) {
 	for have, v := range dictionary.NewReader(d).Attributes(s.AttributeIndices()) {
 		if have == key {
-			return v.AsString()
+			return v.AsString(), true
 		}
 	}
-	return ""
+	return "", false
 }
 
 // timeOf returns the number of milliseconds that a profile's value of 1 represents. waiting
@@ -367,7 +367,8 @@ func (r *Router) join(d pprofile.ProfilesDictionary, p *plan, v *units.Verdict) 
 		p.joined += n
 		if used := (requests.Use{Ended: e, Waiting: waiting, Took: ms * float64(dictionary.ValueOf(s))}); used.Took > 0 {
 			if waiting != "" {
-				used.Waiting = cmp.Or(textOf(d, s, attr.Wait), waiting)
+				reason, _ := textOf(d, s, attr.Wait)
+				used.Waiting = cmp.Or(reason, waiting)
 			}
 			for _, o := range v.Openings {
 				used.Opening = o.ID
@@ -385,7 +386,7 @@ func (r *Router) join(d pprofile.ProfilesDictionary, p *plan, v *units.Verdict) 
 			route = attr.RPCMethod
 		}
 		s.AttributeIndices().Append(p.stamper.Attribute(attr.Request, class))
-		if e.Route != "" && textOf(d, s, route) == "" { // a label of the goroutine may be the route
+		if _, known := textOf(d, s, route); e.Route != "" && !known { // a label of the goroutine may be the route
 			s.AttributeIndices().Append(p.stamper.Attribute(route, e.Route))
 		}
 	}
