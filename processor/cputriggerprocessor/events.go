@@ -78,8 +78,7 @@ func (r *reporter) publishUnmatched(u units.Unused, now time.Time) {
 // attributes that all gate events contain.
 func event(name, body string, t units.Transition, more ...attribute.KeyValue) hotunitsextension.Event {
 	e := hotunitsextension.Event{Name: name, Time: t.Time, Resource: t.Resource, Dropped: t.ResourceDropped}
-	who := cmp.Or(t.Service, t.Unit.Name())
-	e.Body = fmt.Sprintf("gate of %s %s by policy %s", who, body, t.Policy)
+	e.Body = fmt.Sprintf("gate of %s %s by policy %s", nameOf(t), body, t.Policy)
 	if t.Cause.Window != "" { // empty without a condition, such as for a baseline without readings
 		e.Body += fmt.Sprintf(": %s %s, threshold %s, %s", t.Cause.Monitor, figure(t.Cause.Value), figure(t.Cause.Threshold), t.Cause.Window)
 	}
@@ -98,6 +97,9 @@ func event(name, body string, t units.Transition, more ...attribute.KeyValue) ho
 	e.Attributes = append(e.Attributes, more...)
 	return e
 }
+
+// nameOf returns the name of a transition's unit for people.
+func nameOf(t units.Transition) string { return cmp.Or(t.Service, t.Unit.Name()) }
 
 func figure(f float64) string { return strconv.FormatFloat(round(f), 'f', -1, 64) }
 
@@ -166,7 +168,7 @@ func (r *reporter) publishRequests(now time.Time, shutdown bool) {
 		}
 		if len(list) > 0 {
 			e := event(hotunitsextension.GateRequests, "", t, attribute.StringSlice(attr.Requests, list))
-			e.Body = fmt.Sprintf("slowest requests of %s while its gate was open by policy %s", cmp.Or(t.Service, t.Unit.Name()), t.Policy)
+			e.Body = fmt.Sprintf("slowest requests of %s while its gate was open by policy %s", nameOf(t), t.Policy)
 			e.Time = now
 			r.events.PublishEvent(e)
 		}

@@ -259,13 +259,14 @@ func (s *Server) openingPage(ctx context.Context, o store.Opening, q openingQuer
 		Opening: o, Open: row.Open, End: endOf(o, now),
 		Why: closedBecause(o), Trace: traceURL(s.TraceURL, o.TraceID, o.SpanID),
 	}
+	traces := strings.ReplaceAll(s.TraceURL, "{span_id}", "") // links to traces contain no span
 	for _, id := range o.Traces {
-		if link := traceURL(strings.ReplaceAll(s.TraceURL, "{span_id}", ""), id, ""); link != "" {
+		if link := traceURL(traces, id, ""); link != "" {
 			p.Slowest = append(p.Slowest, link)
 		}
 	}
 	for _, r := range o.Requests {
-		p.Served = append(p.Served, newRequestRow(r, traceURL(strings.ReplaceAll(s.TraceURL, "{span_id}", ""), r.TraceID, "")))
+		p.Served = append(p.Served, newRequestRow(r, traceURL(traces, r.TraceID, "")))
 	}
 	p.Duration = p.End.Sub(o.Triggered).Round(time.Second)
 	var err error
