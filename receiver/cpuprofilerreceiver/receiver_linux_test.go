@@ -790,8 +790,8 @@ func TestReceiverLogsItsConfigurationOnce(t *testing.T) {
 	require.Contains(t, fmt.Sprint(lines[0].ContextMap()["cpu_profiler"]), "export_timeout:5s")
 }
 
-// asNobody runs the test again in a process without privileges, under the account "nobody".
-// In this process, asNobody returns true, and the test's body must run.
+// asNobody runs the test again in a new process, whose account has no privileges. In the new
+// process, asNobody returns true, and the test's body must run.
 func asNobody(t *testing.T) (again bool) {
 	t.Helper()
 	if os.Getenv("HOTPROFILE_TEST_AS_NOBODY") == "1" {
