@@ -6,6 +6,7 @@ package procfs
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -22,6 +23,44 @@ func sinceBoot() time.Duration {
 		return 0 // every kernel with perf events has this clock
 	}
 	return time.Duration(ts.Nano())
+}
+
+// file is an open file without the poller of the os package. The poller cannot wait for
+// such files, but trying it takes five system calls each time.
+type file struct {
+	fd   int
+	path string
+}
+
+func open(path string) (file, error) {
+	fd, err := again(func() (int, error) { return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
+	if err != nil {
+		return file{}, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return file{fd, path}, nil
+}
+
+// Read implements io.Reader.
+func (f file) Read(b []byte) (int, error) {
+	n, err := again(func() (int, error) { return unix.Read(f.fd, b) })
+	if err != nil {
+		return 0, &os.PathError{Op: "read", Path: f.path, Err: err}
+	}
+	if n == 0 {
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+func (f file) close() { _ = unix.Close(f.fd) } // a file that was only read cannot lose data
+
+// again repeats a system call that a signal interrupted.
+func again(call func() (int, error)) (int, error) {
+	for {
+		if n, err := call(); !errors.Is(err, unix.EINTR) {
+			return n, err
+		}
+	}
 }
 
 // OpenFileLimit returns the number of files that this process may have open. This is its

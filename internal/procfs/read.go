@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 )
 
 var (
@@ -26,11 +25,11 @@ func ReadFile(path string, limit int) ([]byte, error) { return AppendFile(nil, p
 // that the caller can reuse the buffer.
 func AppendFile(buf []byte, path string, limit int) ([]byte, error) {
 	buf = buf[:0]
-	f, err := os.Open(path)
+	f, err := open(path)
 	if err != nil {
 		return buf, err
 	}
-	defer f.Close()
+	defer f.close()
 	for {
 		if len(buf) > limit {
 			return buf[:limit], fmt.Errorf("read %s: more than %d bytes: %w", path, limit, ErrTooLarge)
