@@ -69,9 +69,9 @@ func readKernelSymbols(r io.Reader) (*kernelSymbols, error) {
 		s := kernelSymbol{addr: addr, name: noName}
 		if s.rank = kernelRank(kind); s.rank > 0 {
 			s.name = uint32(len(k.text))
-			k.text = append(append(k.text, name...), '\n')
+			k.text = append(append(double(k.text), name...), '\n')
 		}
-		found = append(found, s)
+		found = append(double(found), s)
 	}
 	switch err := lines.Err(); {
 	case err != nil:
@@ -82,6 +82,7 @@ func readKernelSymbols(r io.Reader) (*kernelSymbols, error) {
 	slices.SortStableFunc(found, func(a, b kernelSymbol) int {
 		return cmp.Or(cmp.Compare(a.addr, b.addr), cmp.Compare(b.rank, a.rank))
 	})
+	k.addrs, k.names = make([]uint64, 0, len(found)), make([]uint32, 0, len(found))
 	for i, s := range found {
 		n := len(k.addrs)
 		if n > 0 && k.addrs[n-1] == s.addr {
@@ -96,9 +97,18 @@ func readKernelSymbols(r io.Reader) (*kernelSymbols, error) {
 		k.addrs = append(k.addrs, s.addr)
 		k.names = append(k.names, s.name)
 	}
-	// Unlike the slices, which grew by append, their clones have no spare capacity.
+	// Unlike the slices, their clones have no spare capacity.
 	k.addrs, k.names, k.text = slices.Clone(k.addrs), slices.Clone(k.names), slices.Clone(k.text)
 	return k, nil
+}
+
+// double doubles the capacity of a slice that is almost full. append alone would grow large
+// slices by a quarter, which leaves several times their size as garbage.
+func double[S ~[]E, E any](s S) S {
+	if cap(s)-len(s) < 512 {
+		s = slices.Grow(s, max(cap(s), 4096))
+	}
+	return s
 }
 
 // parseKallsyms splits a line into address, type and name. name includes the module.
