@@ -51,6 +51,7 @@ func newModeHost(t *testing.T, mode cgroup.Mode) *modeHost {
 			}
 		}
 		fmt.Fprintf(&paths, "1:name=systemd:%s\n", container)
+		// Meters find the process only in the systemd hierarchy.
 		h.write("sys/fs/cgroup/systemd"+container+"/cgroup.procs", fmt.Sprint(pid, "\n"))
 		h.write("sys/fs/cgroup/systemd/cgroup.procs", "1\n")
 		h.set("cpu", "cpu.shares", "512\n")

@@ -337,6 +337,10 @@ func TestTheFormOffersTheMonitorsThatThereAre(t *testing.T) {
 		}
 	}
 	require.ElementsMatch(t, all, formMonitors)
+	for _, name := range all {
+		_, listed := monitorUnits[name]
+		require.True(t, listed || unitOf(name) != "", "format.go has no unit of %s", name)
+	}
 }
 
 func TestUnitsThatMatchAreCounted(t *testing.T) {

@@ -98,9 +98,9 @@ func (r *rate) resumed(now int64) {
 	r.switches, r.sampled, r.inSecond = 0, 0, 0
 }
 
-// draw returns a random number around the mean. The average inverse of the number is the
-// inverse of the mean, within a few percent. A uniform number from 1 on would not have this
-// property.
+// draw returns a random number around the mean. The average inverse of the number exceeds
+// the inverse of the mean by 22 % for a mean of 2, 8 % for 3, and at most 5 % above. A
+// uniform number from 1 on would exceed it by far more.
 func draw(mean int, intN func(int) int) int {
 	if mean <= 1 {
 		return 1
