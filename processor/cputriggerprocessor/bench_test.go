@@ -324,10 +324,12 @@ func BenchmarkSplit(b *testing.B) {
 		ids = append(ids, fmt.Sprintf("%064x", i+1))
 	}
 	pd := deep(b, epoch, ids...)
-	s, picks := &dictionary.Subset{}, []dictionary.ProfileRef{{Resource: 4}}
+	s, resource := &dictionary.Subset{}, pd.ResourceProfiles().At(4)
+	of := dictionary.ProfileRef{Resource: resource, Scope: resource.ScopeProfiles().At(0), Profile: resource.ScopeProfiles().At(0).Profiles().At(0)}
 	b.ReportAllocs()
 	for b.Loop() {
-		s.Copy(pd, picks)
+		picked := of // Copy makes it refer to the copy
+		s.Copy(pd, []*dictionary.ProfileRef{&picked})
 	}
 }
 

@@ -291,18 +291,14 @@ func TestSplitOfRandomBatches(t *testing.T) {
 		}
 		whole := conformancetest.Contents(src)
 		src.MarkReadOnly()
-		parts := make([][]dictionary.ProfileRef, 1+rnd.IntN(6))
+		parts := make([][]*dictionary.ProfileRef, 1+rnd.IntN(6))
 		want := make([][]map[string]any, len(parts))
 		n := 0
-		for ri, rp := range src.ResourceProfiles().All() {
-			for si, sp := range rp.ScopeProfiles().All() {
-				for pi := range sp.Profiles().Len() {
-					to := rnd.IntN(len(parts))
-					parts[to] = append(parts[to], dictionary.ProfileRef{Resource: int32(ri), Scope: int32(si), Profile: int32(pi)})
-					want[to] = append(want[to], whole[n])
-					n++
-				}
-			}
+		for ref := range dictionary.All(src) {
+			to := rnd.IntN(len(parts))
+			parts[to] = append(parts[to], &ref)
+			want[to] = append(want[to], whole[n])
+			n++
 		}
 		s := &dictionary.Subset{} // one Subset for all parts, as in the gate
 		for i, picks := range parts {

@@ -4,16 +4,35 @@
 package dictionary
 
 import (
+	"iter"
+
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 )
 
-// ProfileRef is the position of a profile in a request.
+// ProfileRef is a profile of a request, with the resource and the scope that contain it.
 type ProfileRef struct {
-	Resource, Scope, Profile int32
+	Resource pprofile.ResourceProfiles
+	Scope    pprofile.ScopeProfiles
+	Profile  pprofile.Profile
 	// Strip reports whether attributes are removed from the profile. Subset.Strip selects
 	// these attributes by key.
 	Strip bool
+}
+
+// All yields the profiles of a request in their order.
+func All(pd pprofile.Profiles) iter.Seq[ProfileRef] {
+	return func(yield func(ProfileRef) bool) {
+		for _, rp := range pd.ResourceProfiles().All() {
+			for _, sp := range rp.ScopeProfiles().All() {
+				for _, profile := range sp.Profiles().All() {
+					if !yield(ProfileRef{Resource: rp, Scope: sp, Profile: profile}) {
+						return
+					}
+				}
+			}
+		}
+	}
 }
 
 // Subset copies profiles together with the part of the dictionary that they use. It
@@ -33,34 +52,32 @@ type Subset struct {
 // Copy returns a copy of the referenced profiles. refs must be in the order of src. Each
 // table of the new dictionary begins with the zero entry. The other entries follow in the
 // order of their first use. The copy does not share memory with src, and src is not
-// changed. An index beyond its table becomes 0.
-func (s *Subset) Copy(src pprofile.Profiles, refs []ProfileRef) pprofile.Profiles {
+// changed. An index beyond its table becomes 0. Each reference then refers to its copy.
+func (s *Subset) Copy(src pprofile.Profiles, refs []*ProfileRef) pprofile.Profiles {
 	dst := pprofile.NewProfiles()
 	s.begin(src.Dictionary(), dst.Dictionary())
 	defer s.end()
-	var last ProfileRef
-	var rp pprofile.ResourceProfiles
-	var sp pprofile.ScopeProfiles
-	for i, p := range refs {
-		from := src.ResourceProfiles().At(int(p.Resource))
-		if i == 0 || p.Resource != last.Resource {
-			rp = dst.ResourceProfiles().AppendEmpty()
-			rp.SetSchemaUrl(from.SchemaUrl())
-			rp.Resource().SetDroppedAttributesCount(from.Resource().DroppedAttributesCount())
-			copyMap(from.Resource().Attributes(), rp.Resource().Attributes())
+	var from, to ProfileRef
+	for _, p := range refs {
+		if p.Resource != from.Resource {
+			to.Resource = dst.ResourceProfiles().AppendEmpty()
+			to.Resource.SetSchemaUrl(p.Resource.SchemaUrl())
+			in, out := p.Resource.Resource(), to.Resource.Resource()
+			out.SetDroppedAttributesCount(in.DroppedAttributesCount())
+			copyMap(in.Attributes(), out.Attributes())
 		}
-		in := from.ScopeProfiles().At(int(p.Scope))
-		if i == 0 || p.Resource != last.Resource || p.Scope != last.Scope {
-			sp = rp.ScopeProfiles().AppendEmpty()
-			sp.SetSchemaUrl(in.SchemaUrl())
-			scope := sp.Scope()
-			scope.SetName(in.Scope().Name())
-			scope.SetVersion(in.Scope().Version())
-			scope.SetDroppedAttributesCount(in.Scope().DroppedAttributesCount())
-			copyMap(in.Scope().Attributes(), scope.Attributes())
+		if p.Scope != from.Scope {
+			to.Scope = to.Resource.ScopeProfiles().AppendEmpty()
+			to.Scope.SetSchemaUrl(p.Scope.SchemaUrl())
+			in, out := p.Scope.Scope(), to.Scope.Scope()
+			out.SetName(in.Name())
+			out.SetVersion(in.Version())
+			out.SetDroppedAttributesCount(in.DroppedAttributesCount())
+			copyMap(in.Attributes(), out.Attributes())
 		}
-		last = p
-		s.profile(in.Profiles().At(int(p.Profile)), sp.Profiles().AppendEmpty(), p.Strip)
+		to.Profile = to.Scope.Profiles().AppendEmpty()
+		s.profile(p.Profile, to.Profile, p.Strip)
+		from, *p = *p, to
 	}
 	return dst
 }

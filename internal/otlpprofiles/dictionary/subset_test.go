@@ -116,17 +116,13 @@ func subset(pd pprofile.Profiles, keep func(profile int) bool) pprofile.Profiles
 	return new(dictionary.Subset).Copy(pd, refs(pd, keep))
 }
 
-func refs(pd pprofile.Profiles, keep func(profile int) bool) (refs []dictionary.ProfileRef) {
+func refs(pd pprofile.Profiles, keep func(profile int) bool) (refs []*dictionary.ProfileRef) {
 	n := 0
-	for ri, rp := range pd.ResourceProfiles().All() {
-		for si, sp := range rp.ScopeProfiles().All() {
-			for pi := range sp.Profiles().Len() {
-				if keep(n) {
-					refs = append(refs, dictionary.ProfileRef{Resource: int32(ri), Scope: int32(si), Profile: int32(pi)})
-				}
-				n++
-			}
+	for ref := range dictionary.All(pd) {
+		if keep(n) {
+			refs = append(refs, &ref)
 		}
+		n++
 	}
 	return refs
 }

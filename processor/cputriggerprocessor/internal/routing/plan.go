@@ -4,6 +4,7 @@
 package routing
 
 import (
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pprofile"
@@ -20,12 +21,10 @@ import (
 )
 
 // group is a set of profiles in a batch that are recorded together. The profiles share
-// one unit and one capture window.
+// one unit and one capture window. Verdict.Next links their verdicts.
 type group struct {
-	groupKey
-	first, last int // indices of verdicts
-	samples     int
-	linked      bool
+	recorder.Capture
+	first, last *units.Verdict
 }
 
 type groupKey struct {
@@ -38,10 +37,10 @@ type groupKey struct {
 // Plans are reused for later batches.
 type plan struct {
 	now           time.Time
-	verdicts      []units.Verdict
-	groups        []group
-	byKey         map[groupKey]int // index in groups
-	leaving       int              // profiles for the next component
+	verdicts      []*units.Verdict
+	groups        []*group
+	byKey         map[groupKey]*group
+	leaving       []*units.Verdict // verdicts about profiles for the next component
 	stamped       int              // profiles for the next component that have a reason
 	dry           int              // profiles that the gate of a dry run would have passed
 	withEmpty     bool             // a resource or scope has no profiles
@@ -51,7 +50,7 @@ type plan struct {
 
 	subset   dictionary.Subset
 	stamper  attributes.Stamper
-	refs     []dictionary.ProfileRef
+	refs     []*dictionary.ProfileRef
 	captures []recorder.Capture
 	taken    []taken
 
@@ -63,7 +62,7 @@ type plan struct {
 func (r *Router) newPlan() *plan {
 	p, ok := r.plans.Get().(*plan)
 	if !ok {
-		p = &plan{byKey: map[groupKey]int{}, unmatched: map[identify.Unmatched]identify.Claim{}, subset: dictionary.Subset{Strip: attributes.IsReason}, stamper: attributes.Stamper{OnResource: r.OnResource}}
+		p = &plan{byKey: map[groupKey]*group{}, unmatched: map[identify.Unmatched]identify.Claim{}, subset: dictionary.Subset{Strip: attributes.IsReason}, stamper: attributes.Stamper{OnResource: r.OnResource}}
 	}
 	p.now = r.Now()
 	return p
@@ -71,69 +70,64 @@ func (r *Router) newPlan() *plan {
 
 // release makes a plan available for another batch.
 func (r *Router) release(p *plan) {
-	for i := range p.verdicts { // the sent batch belongs to the next component, so keep no references into it
-		v := &p.verdicts[i]
-		v.Resource, v.Scope, v.Profile = pprofile.ResourceProfiles{}, pprofile.ScopeProfiles{}, pprofile.Profile{}
+	for _, v := range p.verdicts { // the sent batch belongs to the next component, so keep no references into it
+		v.ProfileRef = dictionary.ProfileRef{}
 	}
-	p.verdicts, p.groups = p.verdicts[:0], p.groups[:0]
+	p.verdicts, p.leaving = p.verdicts[:0], p.leaving[:0]
+	clear(p.groups)
+	clear(p.refs)
+	p.groups, p.refs = p.groups[:0], p.refs[:0]
 	clear(p.byKey)
 	clear(p.unmatched)
 	clear(p.captures)
 	p.captures = p.captures[:0]
 	clear(p.uses)
 	p.uses, p.joined, p.unknown = p.uses[:0], 0, 0
-	p.leaving, p.stamped, p.dry, p.withEmpty, p.refusedBefore = 0, 0, 0, false, false
+	p.stamped, p.dry, p.withEmpty, p.refusedBefore = 0, 0, false, false
 	r.plans.Put(p)
 }
 
 // add adds an undecided profile. It reuses the memory of an earlier verdict.
-func (p *plan) add(start, end time.Time, samples, resource, scope, profile int) *units.Verdict {
+func (p *plan) add(of dictionary.ProfileRef, start, end time.Time) *units.Verdict {
 	n := len(p.verdicts)
-	if n == cap(p.verdicts) {
-		p.verdicts = append(p.verdicts, units.Verdict{})
+	p.verdicts = slices.Grow(p.verdicts, 1)[:n+1]
+	v := p.verdicts[n]
+	if v == nil {
+		v = new(units.Verdict)
+		p.verdicts[n] = v
 	}
-	p.verdicts = p.verdicts[:n+1]
-	v := &p.verdicts[n]
-	*v = units.Verdict{
-		Ref:   dictionary.ProfileRef{Resource: int32(resource), Scope: int32(scope), Profile: int32(profile)},
-		Start: start, End: end, Samples: samples, Openings: v.Openings[:0], Dry: v.Dry[:0],
-	}
+	*v = units.Verdict{ProfileRef: of, Start: start, End: end, Samples: samplesIn(of.Profile), Openings: v.Openings[:0], Dry: v.Dry[:0]}
 	return v
 }
 
 // stamp decides that a profile is sent with a reason.
 func (p *plan) stamp(v *units.Verdict) {
-	v.Route, v.Outcome = units.Stamped, counters.SamplePassed
+	v.Route, v.Outcome, v.Strip = units.Stamped, counters.SamplePassed, true
 	p.stamped++
-	p.leaving++
+	p.leaving = append(p.leaving, v)
 }
 
 // pass decides that a profile is sent without attributes that describe a reason.
 func (p *plan) pass(v *units.Verdict) {
 	v.Route = units.Passed
-	p.leaving++
+	p.leaving = append(p.leaving, v)
 }
 
 // record marks a profile as recorded, and adds the profile to the group of its unit and
 // capture window.
-func (p *plan) record(i int) {
-	v := &p.verdicts[i]
+func (p *plan) record(v *units.Verdict) {
 	v.Route = units.Recorded
 	key := groupKey{unit: v.Unit, start: v.Start.UnixNano(), end: v.End.UnixNano(), dry: len(v.Dry) > 0}
-	n := len(p.groups) - 1
-	if n < 0 || p.groups[n].groupKey != key {
-		var known bool
-		if n, known = p.byKey[key]; !known {
-			p.byKey[key] = len(p.groups)
-			p.groups = append(p.groups, group{groupKey: key, first: i, last: i, samples: v.Samples, linked: v.Linked})
-			return
-		}
+	g := p.byKey[key]
+	if g == nil {
+		g = &group{Capture: recorder.Capture{Unit: v.Unit, Start: v.Start, End: v.End, Dry: key.dry}, first: v}
+		p.byKey[key], p.groups = g, append(p.groups, g)
+	} else {
+		g.last.Next = v
 	}
-	g := &p.groups[n]
-	p.verdicts[g.last].Next = i
-	g.last = i
-	g.samples += v.Samples
-	g.linked = g.linked || v.Linked
+	g.last = v
+	g.Samples += v.Samples
+	g.Linked = g.Linked || v.Linked
 }
 
 // capture marshals each group of profiles to record. It removes the process attributes
@@ -141,9 +135,10 @@ func (p *plan) record(i int) {
 // profiles would have to be copied without these strings before they are sent.
 func (p *plan) capture(pd pprofile.Profiles, remove attributes.Filter, counts *counters.Samples) {
 	for _, g := range p.groups {
-		v := &p.verdicts[g.first]
-		c := recorder.Capture{Unit: g.unit, Start: v.Start, End: v.End, Dry: g.dry, Linked: g.linked, Samples: g.samples}
-		p.pick(g)
+		p.refs = p.refs[:0]
+		for v := g.first; v != nil; v = v.Next {
+			p.refs = append(p.refs, &v.ProfileRef)
+		}
 		part := pd
 		if p.withEmpty || len(p.refs) != len(p.verdicts) || pd.IsReadOnly() {
 			part = p.subset.Copy(pd, p.refs)
@@ -152,22 +147,11 @@ func (p *plan) capture(pd pprofile.Profiles, remove attributes.Filter, counts *c
 			remove.Apply(rp.Resource().Attributes())
 		}
 		var err error
-		if c.Data, err = recorder.Pack(part); err != nil { // a profile that cannot be marshalled cannot be recorded
-			counts[counters.SampleEvicted] += int64(c.Samples)
+		if g.Data, err = recorder.Pack(part); err != nil { // a profile that cannot be marshalled cannot be recorded
+			counts[counters.SampleEvicted] += int64(g.Samples)
 			continue
 		}
-		p.captures = append(p.captures, c)
-	}
-}
-
-// pick sets refs to the profiles of a group.
-func (p *plan) pick(g group) {
-	p.refs = p.refs[:0]
-	for i := g.first; ; i = p.verdicts[i].Next {
-		p.refs = append(p.refs, p.verdicts[i].Ref)
-		if i == g.last {
-			return
-		}
+		p.captures = append(p.captures, g.Capture)
 	}
 }
 
@@ -175,41 +159,17 @@ func (p *plan) pick(g group) {
 // are sent, and if no string in its dictionary must be removed. clean is true if the
 // dictionary is known to contain no key of a reason.
 func (p *plan) part(pd pprofile.Profiles, remove attributes.Filter) (out pprofile.Profiles, clean bool) {
-	if p.leaving == len(p.verdicts) && !p.withEmpty && !pd.IsReadOnly() {
+	if len(p.leaving) == len(p.verdicts) && !p.withEmpty && !pd.IsReadOnly() {
 		d := pd.Dictionary()
 		if clean = !attributes.HasReason(d); (clean || p.stamped == 0) && !remove.ReferredTo(d) {
-			p.place(pd)
 			return pd, clean
 		}
 	}
 	p.refs = p.refs[:0]
-	for i := range p.verdicts {
-		if v := &p.verdicts[i]; v.Leaves() {
-			v.Ref.Strip = v.Route == units.Stamped
-			p.refs = append(p.refs, v.Ref)
-		}
+	for _, v := range p.leaving {
+		p.refs = append(p.refs, &v.ProfileRef)
 	}
-	out = p.subset.Copy(pd, p.refs)
-	p.place(out)
-	return out, false
-}
-
-// place sets the fields Resource, Scope and Profile of each verdict whose profile is in the
-// batch to send.
-func (p *plan) place(out pprofile.Profiles) {
-	i := 0
-	for _, rp := range out.ResourceProfiles().All() {
-		for _, sp := range rp.ScopeProfiles().All() {
-			for _, profile := range sp.Profiles().All() {
-				for !p.verdicts[i].Leaves() {
-					i++
-				}
-				v := &p.verdicts[i]
-				v.Resource, v.Scope, v.Profile = rp, sp, profile
-				i++
-			}
-		}
-	}
+	return p.subset.Copy(pd, p.refs), false
 }
 
 // measure sets the marshalled size of each stamped profile. This is the size of the profile
@@ -218,16 +178,16 @@ func (p *plan) measure(out pprofile.Profiles) {
 	var marshaler pprofile.ProtoMarshaler
 	weight := func(v *units.Verdict) int { return max(1, v.Samples) }
 	weights, own := 0, 0
-	for i := range p.verdicts {
-		if v := &p.verdicts[i]; v.Route == units.Stamped {
+	for _, v := range p.leaving {
+		if v.Route == units.Stamped {
 			v.Bytes = marshaler.ProfileSize(v.Profile)
 			own += v.Bytes
 			weights += weight(v)
 		}
 	}
 	shared := marshaler.ProfilesSize(out) - own
-	for i := range p.verdicts {
-		if v := &p.verdicts[i]; v.Route == units.Stamped {
+	for _, v := range p.leaving {
+		if v.Route == units.Stamped {
 			v.Bytes += shared * weight(v) / weights
 		}
 	}
@@ -236,8 +196,7 @@ func (p *plan) measure(out pprofile.Profiles) {
 // count counts the samples of all profiles that were not recorded. err is the error of the
 // next component.
 func (p *plan) count(err error, counts *counters.Samples) {
-	for i := range p.verdicts {
-		v := &p.verdicts[i]
+	for _, v := range p.verdicts {
 		switch {
 		case v.Route == units.Recorded:
 			continue
@@ -248,62 +207,47 @@ func (p *plan) count(err error, counts *counters.Samples) {
 	}
 }
 
-// label sets the attributes of a resource whose profiles are sent. A resource can have
-// only one set of labels. For each further set of labels, the stamped profiles move to a
-// new resource at the end of the batch.
-func (p *plan) label(out pprofile.Profiles, of []units.Verdict, remove attributes.Filter) {
-	var own pprofile.ResourceProfiles
-	left, labels := false, int32(-1)
-	for i := range of {
-		v := &of[i]
-		if v.Leaves() {
-			own, left = v.Resource, true
-		}
-		if v.Route == units.Stamped && labels < 0 {
-			labels = v.Labels
-		}
-	}
-	if !left {
-		return
-	}
+// label sets the attributes of a resource whose profiles are sent. The argument of contains
+// the verdicts about these profiles. A resource can have only one set of labels. For each
+// further set of labels, the stamped profiles move to a new resource at the end of the
+// batch.
+func (p *plan) label(out pprofile.Profiles, of []*units.Verdict, remove attributes.Filter) {
+	own := of[0].Resource
 	resource := own.Resource().Attributes()
 	attributes.SetServiceName(resource)
-	if labels < 0 { // unmatched profiles keep attributes that a later component may match
+	first := slices.IndexFunc(of, func(v *units.Verdict) bool { return v.Route == units.Stamped })
+	if first < 0 { // unmatched profiles keep attributes that a later component may match
 		if remove[attr.Cgroup] {
 			resource.Remove(attr.Cgroup)
 		}
 		return
 	}
 	remove.Apply(resource)
+	labels := of[first].Labels
 	type destination struct {
-		resource pprofile.ResourceProfiles
-		scope    int32 // the scope of the profile that was moved last
+		dictionary.ProfileRef                        // the profile that was moved last
+		from                  pprofile.ScopeProfiles // the scope that contained it before
 	}
 	moved := map[int32]destination{} // by labels
-	for i := range of {
-		v := &of[i]
+	for _, v := range of[first:] {
 		if v.Route != units.Stamped || v.Labels == labels {
 			continue
 		}
 		to, ok := moved[v.Labels]
 		if !ok {
-			to = destination{out.ResourceProfiles().AppendEmpty(), -1}
-			own.Resource().CopyTo(to.resource.Resource())
-			to.resource.SetSchemaUrl(own.SchemaUrl())
-			p.stamper.Label(to.resource.Resource().Attributes(), v.Labels)
+			to.Resource = out.ResourceProfiles().AppendEmpty()
+			own.Resource().CopyTo(to.Resource.Resource())
+			to.Resource.SetSchemaUrl(own.SchemaUrl())
+			p.stamper.Label(to.Resource.Resource().Attributes(), v.Labels)
 		}
-		scopes := to.resource.ScopeProfiles()
-		if to.scope != v.Ref.Scope {
-			scope := scopes.AppendEmpty()
-			v.Scope.Scope().CopyTo(scope.Scope())
-			scope.SetSchemaUrl(v.Scope.SchemaUrl())
-			to.scope = v.Ref.Scope
+		if to.from != v.Scope {
+			to.from, to.Scope = v.Scope, to.Resource.ScopeProfiles().AppendEmpty()
+			v.Scope.Scope().CopyTo(to.Scope.Scope())
+			to.Scope.SetSchemaUrl(v.Scope.SchemaUrl())
 		}
-		moved[v.Labels] = to
-		v.Resource, v.Scope = to.resource, scopes.At(scopes.Len()-1)
-		from := v.Profile
-		v.Profile = v.Scope.Profiles().AppendEmpty()
-		from.MoveTo(v.Profile)
+		to.Profile = to.Scope.Profiles().AppendEmpty()
+		v.Profile.MoveTo(to.Profile)
+		moved[v.Labels], v.ProfileRef = to, to.ProfileRef
 	}
 	p.stamper.Label(resource, labels)
 	if len(moved) > 0 {

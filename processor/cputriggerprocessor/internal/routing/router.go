@@ -89,8 +89,8 @@ func (r *Router) SendRecorded(ctx context.Context, b recorder.Batch) (settled bo
 // decide returns a plan with a verdict on each profile of a batch.
 func (r *Router) decide(pd pprofile.Profiles) *plan {
 	p := r.newPlan()
-	for i, rp := range pd.ResourceProfiles().All() {
-		r.decideResource(p, pd, rp, i)
+	for _, rp := range pd.ResourceProfiles().All() {
+		r.decideResource(p, pd, rp)
 	}
 	for why, c := range p.unmatched {
 		r.logUnmatched(why, c)
@@ -100,16 +100,16 @@ func (r *Router) decide(pd pprofile.Profiles) *plan {
 
 // decideResource decides which profiles of one resource pass. All these profiles belong
 // to one unit, but each profile has its own capture window and type.
-func (r *Router) decideResource(p *plan, pd pprofile.Profiles, rp pprofile.ResourceProfiles, number int) {
+func (r *Router) decideResource(p *plan, pd pprofile.Profiles, rp pprofile.ResourceProfiles) {
 	first := len(p.verdicts)
 	var last time.Time
-	for si, sp := range rp.ScopeProfiles().All() {
-		for pi, profile := range sp.Profiles().All() {
+	for _, sp := range rp.ScopeProfiles().All() {
+		for _, profile := range sp.Profiles().All() {
 			start, end := captureWindow(profile, p.now)
 			if end.After(last) {
 				last = end
 			}
-			p.add(start, end, samplesIn(profile), number, si, pi)
+			p.add(dictionary.ProfileRef{Resource: rp, Scope: sp, Profile: profile}, start, end)
 		}
 		p.withEmpty = p.withEmpty || sp.Profiles().Len() == 0
 	}
@@ -128,49 +128,43 @@ func (r *Router) decideResource(p *plan, pd pprofile.Profiles, rp pprofile.Resou
 		rp.Resource().Attributes().Remove(attr.ContainerID)
 		rp.Resource().Attributes().Remove(attr.PodUID)
 	}
-
-	i := first
-	for _, sp := range rp.ScopeProfiles().All() {
-		for _, profile := range sp.Profiles().All() {
-			v, reason := &p.verdicts[i], why
-			if reason == "" && identify.StartedAfter(id.Started, v.End) {
-				reason, v.Openings = identify.StartedLater, v.Openings[:0]
+	for _, v := range p.verdicts[first:] {
+		reason := why
+		if reason == "" && identify.StartedAfter(id.Started, v.End) {
+			reason, v.Openings = identify.StartedLater, v.Openings[:0]
+		}
+		v.Linked = hasLinks(pd.Dictionary()) && isLinked(v.Profile) && r.Requests.Expect()
+		open := r.filter(v, pd.Dictionary())
+		if isEmpty(v.Profile) { // backends refuse empty profiles
+			v.Dry = v.Dry[:0]
+		} else {
+			r.decideProfile(p, v, open, reason)
+			if reason == "" {
+				r.matched.Store(true)
+			} else if v.Outcome == counters.SampleUnmatched {
+				p.unmatched[reason] = c
 			}
-			v.Linked = hasLinks(pd.Dictionary()) && isLinked(profile) && r.Requests.Expect()
-			open := r.filter(v, pd.Dictionary(), profile)
-			if isEmpty(profile) { // backends refuse empty profiles
-				v.Dry = v.Dry[:0]
-			} else {
-				r.decideProfile(p, i, open, reason)
-				if reason == "" {
-					r.matched.Store(true)
-				} else if v.Outcome == counters.SampleUnmatched {
-					p.unmatched[reason] = c
-				}
-			}
-			if len(v.Dry) > 0 {
-				v.Bytes = (&pprofile.ProtoMarshaler{}).ProfileSize(profile)
-				p.dry++
-			}
-			i++
+		}
+		if len(v.Dry) > 0 {
+			v.Bytes = (&pprofile.ProtoMarshaler{}).ProfileSize(v.Profile)
+			p.dry++
 		}
 	}
 }
 
-// decideProfile decides whether profile i of a plan is sent, recorded or dropped. open is
-// true if an opening other than a dry run admits the profile, regardless of its type. The
-// argument unmatched is empty if the profile matches a unit.
-func (r *Router) decideProfile(p *plan, i int, open bool, unmatched identify.Unmatched) {
-	v := &p.verdicts[i]
+// decideProfile decides whether a profile is sent, recorded or dropped. open is true if an
+// opening other than a dry run admits the profile, regardless of its type. The argument
+// unmatched is empty if the profile matches a unit.
+func (r *Router) decideProfile(p *plan, v *units.Verdict, open bool, unmatched identify.Unmatched) {
 	switch {
 	case len(v.Openings) > 0 && (v.Queued || v.Linked && v.CanWait):
-		p.record(i)
+		p.record(v)
 	case len(v.Openings) > 0:
 		p.stamp(v)
 	case open:
 		v.Outcome = counters.SampleFiltered
 	case unmatched == "" && v.Wanted:
-		p.record(i)
+		p.record(v)
 	case unmatched == "":
 		v.Outcome = v.Shut
 		if v.Outcome == counters.SampleGateShut && len(v.Dry) > 0 {
@@ -187,18 +181,14 @@ func (r *Router) decideProfile(p *plan, i int, open bool, unmatched identify.Unm
 // decideRecorded decides which profiles of a record are sent. The unit and the openings
 // are known, so only the types of the profiles matter.
 func (r *Router) decideRecorded(p *plan, pd pprofile.Profiles, b recorder.Batch) {
-	for ri, rp := range pd.ResourceProfiles().All() {
-		for si, sp := range rp.ScopeProfiles().All() {
-			for pi, profile := range sp.Profiles().All() {
-				v := p.add(b.Start, b.End, samplesIn(profile), ri, si, pi)
-				v.Openings = append(v.Openings, b.Openings...)
-				r.filter(v, pd.Dictionary(), profile)
-				if len(v.Openings) > 0 {
-					p.stamp(v)
-				} else {
-					v.Outcome = counters.SampleFiltered
-				}
-			}
+	for of := range dictionary.All(pd) {
+		v := p.add(of, b.Start, b.End)
+		v.Openings = append(v.Openings, b.Openings...)
+		r.filter(v, pd.Dictionary())
+		if len(v.Openings) > 0 {
+			p.stamp(v)
+		} else {
+			v.Outcome = counters.SampleFiltered
 		}
 	}
 }
@@ -206,10 +196,10 @@ func (r *Router) decideRecorded(p *plan, pd pprofile.Profiles, b recorder.Batch)
 // filter keeps the openings whose policies include the type of a profile. It
 // moves openings of dry runs to Dry. open reports whether the profile had an
 // opening other than a dry run.
-func (r *Router) filter(v *units.Verdict, d pprofile.ProfilesDictionary, profile pprofile.Profile) (open bool) {
+func (r *Router) filter(v *units.Verdict, d pprofile.ProfilesDictionary) (open bool) {
 	out := v.Openings[:0]
 	for _, o := range v.Openings {
-		fits := passesType(o.Types, d, profile)
+		fits := passesType(o.Types, d, v.Profile)
 		open = open || !o.DryRun
 		switch {
 		case fits && o.DryRun:
@@ -256,14 +246,14 @@ func (r *Router) logUnmatched(why identify.Unmatched, c identify.Claim) {
 // their openings. The batch must not be used afterwards.
 func (r *Router) send(ctx context.Context, pd pprofile.Profiles, p *plan) error {
 	var err error
-	if p.leaving > 0 {
+	if len(p.leaving) > 0 {
 		out, clean := p.part(pd, r.Remove)
 		r.stamp(out, clean, p)
 		if p.stamped > 0 {
 			p.measure(out)
 			out = r.withinBudget(out, p)
 		}
-		if p.leaving > 0 {
+		if len(p.leaving) > 0 {
 			if err = r.Next.ConsumeProfiles(ctx, out); err != nil {
 				r.starts.giveBack(p.taken)
 			} else {
@@ -285,16 +275,15 @@ func (r *Router) stamp(out pprofile.Profiles, clean bool, p *plan) {
 		defer p.stamper.End()
 	}
 	first := 0 // index of the resource's first verdict
-	for i := range p.verdicts {
-		v := &p.verdicts[i]
+	for i, v := range p.leaving {
 		if v.Route == units.Stamped {
 			v.Labels = p.stamper.Stamp(v.Profile, v.Openings, v.Start, v.End)
 			if hasLinks(out.Dictionary()) {
 				r.join(out.Dictionary(), p, v)
 			}
 		}
-		if i+1 == len(p.verdicts) || p.verdicts[i+1].Ref.Resource != v.Ref.Resource {
-			p.label(out, p.verdicts[first:i+1], r.Remove)
+		if i+1 == len(p.leaving) || p.leaving[i+1].Resource != v.Resource {
+			p.label(out, p.leaving[first:i+1], r.Remove)
 			first = i + 1
 		}
 	}
@@ -395,25 +384,22 @@ func (r *Router) join(d pprofile.ProfilesDictionary, p *plan, v *units.Verdict) 
 // withinBudget removes profiles from a batch if max_bytes_per_hour does not allow them.
 // It reserves the bytes of all other profiles.
 func (r *Router) withinBudget(out pprofile.Profiles, p *plan) pprofile.Profiles {
-	n := r.Units.Reserve(p.verdicts, p.now)
+	n := r.Units.Reserve(p.leaving, p.now)
 	p.stamped -= n
-	p.leaving -= n
-	if n == 0 || p.leaving == 0 {
-		return out
-	}
-	for i := range p.verdicts {
-		if v := &p.verdicts[i]; v.Route == units.HeldBack {
+	p.leaving = slices.DeleteFunc(p.leaving, func(v *units.Verdict) bool {
+		held := v.Route == units.HeldBack
+		if held {
 			pprofile.NewProfile().MoveTo(v.Profile)
 		}
+		return held
+	})
+	if n == 0 || len(p.leaving) == 0 {
+		return out
 	}
 	p.refs = p.refs[:0]
-	for ri, rp := range out.ResourceProfiles().All() {
-		for si, sp := range rp.ScopeProfiles().All() {
-			for pi, profile := range sp.Profiles().All() {
-				if !isEmpty(profile) {
-					p.refs = append(p.refs, dictionary.ProfileRef{Resource: int32(ri), Scope: int32(si), Profile: int32(pi)})
-				}
-			}
+	for of := range dictionary.All(out) {
+		if !isEmpty(of.Profile) {
+			p.refs = append(p.refs, &of)
 		}
 	}
 	return p.subset.Copy(out, p.refs)
@@ -452,12 +438,8 @@ func samplesIn(p pprofile.Profile) (n int) {
 
 // CountSamples returns the number of samples in a batch.
 func CountSamples(pd pprofile.Profiles) (n int) {
-	for _, rp := range pd.ResourceProfiles().All() {
-		for _, sp := range rp.ScopeProfiles().All() {
-			for _, profile := range sp.Profiles().All() {
-				n += samplesIn(profile)
-			}
-		}
+	for of := range dictionary.All(pd) {
+		n += samplesIn(of.Profile)
 	}
 	return n
 }

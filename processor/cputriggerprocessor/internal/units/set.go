@@ -153,7 +153,7 @@ func (s *Set) add(id identify.Identity, now time.Time) *Unit {
 // if it is new. Otherwise id may name a unit that is gone. The gate of this unit may
 // have been open when the profiles were captured. Admit returns why, or the reason
 // why the unit was not added.
-func (s *Set) Admit(id identify.Identity, c identify.Claim, why identify.Unmatched, now time.Time, verdicts []Verdict) identify.Unmatched {
+func (s *Set) Admit(id identify.Identity, c identify.Claim, why identify.Unmatched, now time.Time, verdicts []*Verdict) identify.Unmatched {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var decision *trigger.Decision
@@ -208,11 +208,10 @@ func (s *Set) departedDecision(id identify.Identity) *trigger.Decision {
 
 // Reserve reserves bytes of max_bytes_per_hour for the stamped profiles. It holds back the
 // profiles that exceed the budget, and returns their number.
-func (s *Set) Reserve(verdicts []Verdict, now time.Time) (heldBack int) {
+func (s *Set) Reserve(verdicts []*Verdict, now time.Time) (heldBack int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i := range verdicts {
-		v := &verdicts[i]
+	for _, v := range verdicts {
 		switch {
 		case v.Route != Stamped:
 		case s.affords(v.Openings[0], s.promised+v.Bytes, now):
@@ -227,15 +226,15 @@ func (s *Set) Reserve(verdicts []Verdict, now time.Time) (heldBack int) {
 
 // Settle counts profiles for their openings. err is the error of the next component. If
 // again is true, an earlier refusal of these profiles is already counted.
-func (s *Set) Settle(verdicts []Verdict, err error, again bool, now time.Time) {
+func (s *Set) Settle(verdicts []*Verdict, err error, again bool, now time.Time) {
 	why := ""
 	if err != nil {
 		why = Shorten(err.Error())
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i := range verdicts {
-		s.settle(&verdicts[i], err, why, again, now)
+	for _, v := range verdicts {
+		s.settle(v, err, why, again, now)
 	}
 }
 

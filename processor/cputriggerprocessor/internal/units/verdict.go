@@ -6,8 +6,6 @@ package units
 import (
 	"time"
 
-	"go.opentelemetry.io/collector/pdata/pprofile"
-
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
@@ -28,12 +26,8 @@ const (
 
 // Verdict is the decision about one profile, with the data that led to the decision.
 type Verdict struct {
-	// Ref is the position of the profile in the received batch. Resource, Scope and Profile
-	// contain the profile in the batch that is sent.
-	Ref      dictionary.ProfileRef
-	Resource pprofile.ResourceProfiles
-	Scope    pprofile.ScopeProfiles
-	Profile  pprofile.Profile
+	// ProfileRef is the profile. After the profile was copied, ProfileRef is the copy.
+	dictionary.ProfileRef
 
 	Start, End     time.Time // the capture window
 	Samples, Bytes int
@@ -51,22 +45,14 @@ type Verdict struct {
 	Outcome counters.SampleOutcome // outcome, unless the next component refuses the profile
 	Dry     []*trigger.Opening     // openings of dry runs that would have passed the profile
 	Labels  int32                  // index of a stamped profile's labels in the stamper
-	// Next is the index of the next profile in the same group.
-	Next int
-}
-
-// Leaves reports whether the profile is in the batch for the next component, even if
-// max_bytes_per_hour holds it back later.
-func (v *Verdict) Leaves() bool {
-	return v.Route == Passed || v.Route == Stamped || v.Route == HeldBack
+	Next    *Verdict               // the next recorded profile of the same unit and capture window
 }
 
 // admit prepares the verdicts about the profiles of one unit. The argument here is false if
 // the unit is gone.
-func (s *Set) admit(u *trigger.Decision, here bool, now time.Time, verdicts []Verdict) {
+func (s *Set) admit(u *trigger.Decision, here bool, now time.Time, verdicts []*Verdict) {
 	queued, wanted, shut := s.cfg.Recorder.Sending(u), here && s.cfg.Recorder.Wants(u, now), recorder.ShutOutcome(u, false)
-	for i := range verdicts {
-		v := &verdicts[i]
+	for _, v := range verdicts {
 		v.Openings = u.Admit(v.Openings, v.Start, v.End)
 		v.Unit, v.Queued, v.Shut, v.CanWait = u, queued, shut, s.cfg.Recorder.CanWait()
 		v.Wanted = wanted && s.cfg.Recorder.Keeps(v.End, now)
