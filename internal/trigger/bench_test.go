@@ -336,7 +336,7 @@ func BenchmarkServicesAtTheBound(b *testing.B) {
 			require.NoError(b, err)
 			i := 0
 			add := func() {
-				e.services.get(account{fmt.Sprint("service", i), false}).with(0).extend(start.Add(time.Duration(i*7919%n) * time.Second))
+				e.services.cool(account{fmt.Sprint("service", i), false}, 0, start.Add(time.Duration(i*7919%n)*time.Second))
 				i++
 			}
 			for range n {

@@ -132,8 +132,8 @@ func (e *Engine) Evaluate(now time.Time) []Transition {
 	}
 	e.queue.clear()
 	e.roster.forgetDue(now)
-	e.services.sweep(now, at)
-	e.dryServices.sweep(now, at)
+	e.services.forgetDue(now)
+	e.dryServices.forgetDue(now)
 	return e.journal.take()
 }
 

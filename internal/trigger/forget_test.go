@@ -52,8 +52,7 @@ func TestForgettingAtTheBoundDoesNotLookAtAll(t *testing.T) {
 		}
 		ss.byAccount[account{"nil", false}] = nil
 		for i := range 2 * n {
-			s := ss.get(account{fmt.Sprint("service", i), false})
-			s.with(0).extend(start.Add(time.Duration(i*7919%n) * time.Second))
+			ss.cool(account{fmt.Sprint("service", i), false}, 0, start.Add(time.Duration(i*7919%n)*time.Second))
 		}
 		require.LessOrEqual(t, compared, atMost)
 		require.Len(t, ss.byAccount, n)

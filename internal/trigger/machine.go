@@ -98,7 +98,7 @@ func (m *machine) evaluate(now time.Time, at int64) {
 		m.reportRisingEdge(now, at)
 	case m.state == Watching && !now.Before(m.notBefore):
 		q := &m.unit.engine.queue
-		q.waiting = append(q.waiting, m)
+		q.waiting = append(q.waiting, candidate{machine: m})
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 // places counts the units with an open gate against the budgets. Dry runs need no place.
 //
 // Invariants:
-//   - ledger counts each unit once while the unit's hot or baselines is above 0
+//   - units is the number of units whose hot or baselines is above 0
 //   - openings is the number of openings in Profiling
 //   - byHand is the number of units with an opening by hand or by alert
 //   - alerts is the number of openings by alert
@@ -22,6 +22,7 @@ import (
 //     limit
 type places struct {
 	ledger    budget.Ledger
+	units     int
 	openings  int
 	byHand    int
 	alerts    int
@@ -29,7 +30,10 @@ type places struct {
 }
 
 // available reports whether the unit already has a place or a place is free.
-func (p *places) available(u *Decision) bool { return u.hot+u.baselines > 0 || p.ledger.PlaceFree() }
+func (p *places) available(u *Decision) bool {
+	limit := p.ledger.Limits().MaxConcurrentUnits
+	return u.hot+u.baselines > 0 || limit == 0 || p.units < limit
+}
 
 // take assigns a place to an opening. Baselines of the unit give way to a hot opening. If
 // no place is free, the unit with the oldest baseline gives way.
@@ -42,7 +46,7 @@ func (p *places) take(o *Opening, now time.Time) {
 		p.oldestBaseline().machine.unit.closeBaselines(now)
 	}
 	if u.hot+u.baselines == 0 {
-		p.ledger.Occupy()
+		p.units++
 	}
 	if o.Baseline && p.ledger.Limits().MaxConcurrentUnits > 0 {
 		p.baselines = append(p.baselines, o)
@@ -57,7 +61,7 @@ func (p *places) give(o *Opening) {
 		p.baselines = slices.Delete(p.baselines, n, n+1)
 	}
 	if u := o.machine.unit; u.hot+u.baselines == 0 {
-		p.ledger.Vacate()
+		p.units--
 	}
 }
 

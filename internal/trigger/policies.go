@@ -189,9 +189,6 @@ func (ss *services) replan(s *policyChange) {
 			}
 		}
 		of.cooldowns = kept
-		if !of.open() {
-			of.until = of.last(ss.clock)
-			ss.order.Fix(of)
-		}
+		ss.keep(of)
 	}
 }

@@ -12,10 +12,8 @@ import (
 // queue collects the machines that may open gates in an evaluation. It is empty between
 // evaluations.
 type queue struct {
-	waiting    []*machine  // in Watching, with a condition that holds
-	candidates []candidate // waiting machines, except those whose obstacle was reported before
-	shut       []*machine  // stay shut, to be reported
-	baselines  []dueBaseline
+	waiting   []candidate // in Watching, with a condition that holds
+	baselines []dueBaseline
 }
 
 // candidate is a machine with the value / threshold of its hottest condition.
@@ -27,23 +25,25 @@ type candidate struct {
 // open opens the gates of machines without an obstacle, the hottest first. It then
 // reports the gates that stay shut. Opening one gate never removes another gate's obstacle.
 func (q *queue) open(now time.Time, at int64) {
-	for _, m := range q.waiting {
-		if why := m.obstructed(now, at); why == "" || !m.logged.has(why) {
-			_, ratio := m.hottest(true, at)
-			q.candidates = append(q.candidates, candidate{m, ratio})
-		}
+	q.waiting = slices.DeleteFunc(q.waiting, func(c candidate) bool {
+		why := c.obstructed(now, at)
+		return why != "" && c.logged.has(why) // the obstacle was reported before
+	})
+	for i := range q.waiting {
+		_, q.waiting[i].ratio = q.waiting[i].hottest(true, at)
 	}
-	slices.SortFunc(q.candidates, hotter)
-	for _, c := range q.candidates {
+	slices.SortFunc(q.waiting, hotter)
+	shut := q.waiting[:0]
+	for _, c := range q.waiting {
 		if c.obstructed(now, at) != "" {
-			q.shut = append(q.shut, c.machine)
+			shut = append(shut, c)
 			continue
 		}
 		cause, _ := c.hottest(true, at)
 		c.fire(cause, now)
 	}
-	for _, m := range q.shut {
-		m.reportShut(now, at)
+	for _, c := range shut {
+		c.reportShut(now, at)
 	}
 }
 
@@ -59,10 +59,8 @@ func (m *machine) obstructed(now time.Time, at int64) (why Reason) {
 // most a few bytes per unit and policy.
 func (q *queue) clear() {
 	clear(q.waiting)
-	clear(q.candidates)
-	clear(q.shut)
 	clear(q.baselines)
-	q.waiting, q.candidates, q.shut, q.baselines = q.waiting[:0], q.candidates[:0], q.shut[:0], q.baselines[:0]
+	q.waiting, q.baselines = q.waiting[:0], q.baselines[:0]
 }
 
 // hotter orders candidates by descending ratio of value to threshold, then by the unit's

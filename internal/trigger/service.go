@@ -51,13 +51,6 @@ func (s *service) with(policy int) *serviceCooldown {
 	return &s.cooldowns[len(s.cooldowns)-1]
 }
 
-// extend moves the end of a cooldown to a later time. It never shortens the cooldown.
-func (c *serviceCooldown) extend(until time.Time) {
-	if until.After(c.until) {
-		c.until = until
-	}
-}
-
 // open reports whether the service has an open opening.
 func (s *service) open() bool {
 	return slices.ContainsFunc(s.cooldowns, func(c serviceCooldown) bool { return c.open > 0 })
@@ -82,14 +75,13 @@ func (s *service) last(clock *clock) (last time.Time) {
 // service whose memory expires first is forgotten. Ties are ordered by name. Services
 // with an open opening are never forgotten.
 //
-// Invariant: order contains exactly the services that are not open. The key of a
-// service in order is never later than the time that the service's method last returns.
+// Invariant: order contains exactly the services that are not open. The key of a service
+// in order is the time that the service's method last returns, unless the key has passed.
 type services struct {
 	max       int
 	clock     *clock
 	byAccount map[account]*service
 	order     order.Heap[*service] // by until
-	nextSweep int64
 	forgotten int
 }
 
@@ -103,21 +95,38 @@ func newServices(most int, c *clock) services {
 	}
 }
 
-// get returns a service. It adds the service if the service is new.
+// get returns a service. It adds the service if the service is new. The caller changes the
+// service and then calls keep.
 func (ss *services) get(a account) *service {
 	if s, ok := ss.byAccount[a]; ok {
 		return s
 	}
-	if len(ss.byAccount) >= ss.max {
-		ss.forgetFirst()
+	if len(ss.byAccount) >= ss.max && len(ss.order.Items) > 0 { // otherwise all services are open
+		ss.forget(ss.order.Items[0])
+		ss.forgotten++
 	}
 	s := &service{account: a}
 	ss.byAccount[a] = s
-	ss.order.Fix(s)
-	if len(ss.byAccount) == 1 {
-		ss.nextSweep = ss.clock.latest + int64(time.Minute)
-	}
 	return s
+}
+
+// keep keeps a changed service for as long as it matters.
+func (ss *services) keep(s *service) {
+	if s.open() {
+		ss.order.Remove(s)
+		return
+	}
+	s.until = s.last(ss.clock)
+	ss.order.Fix(s)
+}
+
+// cool moves the end of a cooldown to a later time. It never shortens the cooldown.
+func (ss *services) cool(a account, policy int, until time.Time) {
+	s := ss.get(a)
+	if c := s.with(policy); until.After(c.until) {
+		c.until = until
+	}
+	ss.keep(s)
 }
 
 // cooling reports whether a policy of a service is open or cooling down. until is the end
@@ -145,50 +154,16 @@ func (ss *services) triggers(a account, at int64) int64 {
 	return 0
 }
 
-// sweep forgets the services that no longer matter. It runs at most once a minute.
-func (ss *services) sweep(now time.Time, at int64) {
-	if len(ss.byAccount) == 0 || at < ss.nextSweep {
-		return
-	}
-	ss.nextSweep = at + int64(time.Minute)
-	for _, s := range ss.byAccount {
-		if !s.open() && !now.Before(s.last(ss.clock)) {
-			ss.forget(s)
-		}
+// forgetDue forgets the services that no longer matter.
+func (ss *services) forgetDue(now time.Time) {
+	for len(ss.order.Items) > 0 && !now.Before(ss.order.Items[0].until) {
+		ss.forget(ss.order.Items[0])
 	}
 }
 
 func (ss *services) forget(s *service) {
 	delete(ss.byAccount, s.account)
 	ss.order.Remove(s)
-}
-
-func (ss *services) forgetFirst() {
-	for len(ss.order.Items) > 0 { // an empty order means that all services are open
-		s := ss.order.Items[0]
-		if last := s.last(ss.clock); last.After(s.until) {
-			s.until = last
-			ss.order.Fix(s)
-			continue
-		}
-		ss.forget(s)
-		ss.forgotten++
-		return
-	}
-}
-
-// hold counts an opening of a service as open. free counts the opening as closed.
-func (ss *services) hold(s *service, policy int) {
-	s.with(policy).open++
-	ss.order.Remove(s)
-}
-
-func (ss *services) free(s *service, policy int) {
-	s.with(policy).open--
-	if !s.open() {
-		s.until = s.last(ss.clock)
-		ss.order.Fix(s)
-	}
 }
 
 // account returns the key of the unit's cooldowns and budgets by service.
@@ -208,14 +183,16 @@ func (u *Decision) serviceTriggerLeft(at int64) bool {
 
 func (u *Decision) spendServiceTrigger(at int64) {
 	if u.engine.places.ledger.Limits().MaxTriggersPerServicePerHour > 0 {
-		u.engine.services.get(u.account()).triggers.Add(at, 1)
+		s := u.engine.services.get(u.account())
+		s.triggers.Add(at, 1)
+		u.engine.services.keep(s)
 	}
 }
 
 // coolService applies the policy's cooldown to the unit's service.
 func (m *machine) coolService() {
 	if m.unit.engine.plan.byService {
-		m.policy.services.get(m.unit.account()).with(m.policy.index).extend(m.notBefore)
+		m.policy.services.cool(m.unit.account(), m.policy.index, m.notBefore)
 	}
 }
 
@@ -223,14 +200,16 @@ func (m *machine) coolService() {
 func (o *Opening) holdService() {
 	if m := o.machine; m.unit.engine.plan.byService && o.cools() {
 		o.service = m.policy.services.get(m.unit.account())
-		m.policy.services.hold(o.service, m.policy.index)
+		o.service.with(m.policy.index).open++
+		m.policy.services.keep(o.service)
 	}
 }
 
 // freeService undoes holdService.
 func (o *Opening) freeService() {
 	if p := o.machine.policy; o.service != nil {
-		p.services.free(o.service, p.index)
+		o.service.with(p.index).open--
+		p.services.keep(o.service)
 		o.service = nil
 	}
 }

@@ -121,7 +121,9 @@ func (e *Engine) Restore(s Snapshot, now time.Time) {
 	e.places.ledger.Restore(r, s.Triggers, s.Bytes)
 	if limit := int64(e.places.ledger.Limits().MaxTriggersPerServicePerHour); limit > 0 {
 		for _, st := range s.ServiceTriggers {
-			e.services.get(account{st.Name, st.Unit}).triggers.Restore(r, st.Spent, limit, limit)
+			s := e.services.get(account{st.Name, st.Unit})
+			s.triggers.Restore(r, st.Spent, limit, limit)
+			e.services.keep(s)
 		}
 	}
 }
@@ -166,7 +168,7 @@ func (e *Engine) restoreAwaited(now time.Time) {
 		case !c.service:
 			units = append(units, c)
 		case e.plan.byService:
-			e.services.get(account{c.name, false}).with(n).extend(c.until)
+			e.services.cool(account{c.name, false}, n, c.until)
 		}
 		return true
 	})

@@ -93,12 +93,8 @@ func TestBytesOfAnHourAreNeverUndercounted(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	l := NewLedger(Limits{MaxConcurrentUnits: 1, MaxTriggersPerHour: 2, MaxBytesPerHour: 100})
-	require.True(t, l.PlaceFree() && l.TriggerLeft(0) && l.Affords(1, 0))
-	l.Occupy()
-	require.False(t, l.PlaceFree())
-	l.Vacate()
-	require.True(t, l.PlaceFree())
+	l := NewLedger(Limits{MaxTriggersPerHour: 2, MaxBytesPerHour: 100})
+	require.True(t, l.TriggerLeft(0) && l.Affords(1, 0))
 
 	l.SpendTrigger(0)
 	l.SpendTrigger(minuteNs)
@@ -113,10 +109,9 @@ func TestLimits(t *testing.T) {
 	require.True(t, l.Affords(1, hourNs+2*minuteNs))
 
 	unlimited := NewLedger(Limits{})
-	unlimited.Occupy()
 	unlimited.SpendTrigger(0)
 	unlimited.SpendBytes(math.MaxInt64, 0)
-	require.True(t, unlimited.PlaceFree() && unlimited.TriggerLeft(0) && unlimited.Affords(1, 0) && unlimited.Affords(math.MaxInt64, 0))
+	require.True(t, unlimited.TriggerLeft(0) && unlimited.Affords(1, 0) && unlimited.Affords(math.MaxInt64, 0))
 }
 
 func TestBytesDoNotOverflow(t *testing.T) {

@@ -16,19 +16,16 @@ import (
 )
 
 // Ledger counts the spending of all units together. It counts triggers and
-// bytes only if they have a limit.
+// bytes only if they have a limit. The caller counts the units with an open gate.
 //
 // Invariants:
-//   - openUnits is the number of calls of Occupy minus the number of calls of Vacate. It is
-//     at most MaxConcurrentUnits if the caller checks PlaceFree first
 //   - triggers contains at most MaxTriggersPerHour events in any hour if the caller
 //     checks TriggerLeft first
 //   - bytes may exceed MaxBytesPerHour, because SpendBytes does not check Affords
 type Ledger struct {
-	limits    Limits
-	openUnits int
-	triggers  Hour
-	bytes     Hour
+	limits   Limits
+	triggers Hour
+	bytes    Hour
 }
 
 // NewLedger returns a ledger without any spending.
@@ -36,20 +33,6 @@ func NewLedger(l Limits) Ledger { return Ledger{limits: l, bytes: Hour{step: tim
 
 // Limits returns the limits.
 func (l *Ledger) Limits() Limits { return l.limits }
-
-// OpenUnits returns the number of units that occupy a place.
-func (l *Ledger) OpenUnits() int { return l.openUnits }
-
-// PlaceFree reports whether one more unit may open its gate.
-func (l *Ledger) PlaceFree() bool {
-	return l.limits.MaxConcurrentUnits == 0 || l.openUnits < l.limits.MaxConcurrentUnits
-}
-
-// Occupy counts a unit that opens its gate.
-func (l *Ledger) Occupy() { l.openUnits++ }
-
-// Vacate frees the place of a unit that closed its gate.
-func (l *Ledger) Vacate() { l.openUnits-- }
 
 // TriggerLeft reports whether max_triggers_per_hour allows one more opening.
 func (l *Ledger) TriggerLeft(at int64) bool {
