@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/intake"
+	"github.com/hotprofile/hotprofile/internal/late"
 )
 
 // errStopped is returned before Start and after Shutdown.
@@ -73,17 +74,14 @@ const closeTimeout = 10 * time.Second
 func (c *Console) closeStore(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
 	defer cancel()
-	done := make(chan error, 1)
-	go func() {
+	err := late.Call(ctx, func() error {
 		c.mu.Lock() // waits for the consumers
 		c.running = false
 		c.mu.Unlock()
-		done <- c.store.Close()
-	}()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return errors.Join(errors.New("the disk of the console's directory does not answer: data that was not written is lost"), ctx.Err())
+		return c.store.Close()
+	})
+	if err != nil && errors.Is(err, ctx.Err()) {
+		err = errors.Join(errors.New("the disk of the console's directory does not answer: data that was not written is lost"), err)
 	}
+	return err
 }

@@ -21,6 +21,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension/internal/metadata"
+	"github.com/hotprofile/hotprofile/internal/late"
 	"github.com/hotprofile/hotprofile/internal/urls"
 )
 
@@ -229,15 +230,7 @@ func (w *webhook) shutdown(ctx context.Context) {
 	defer w.cancel()
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.ClientConfig.Timeout)
 	defer cancel()
-	select {
-	case <-w.done:
-		return
-	case <-ctx.Done():
-	}
-	w.cancel()
-	select {
-	case <-w.done:
-	case <-time.After(patience):
+	if !late.Wait(ctx, w.done, w.cancel, patience) {
 		w.log.Error("webhook does not end, it is left behind", zap.String("webhook", w.name))
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
+
+	"github.com/hotprofile/hotprofile/internal/late"
 )
 
 var (
@@ -76,16 +78,8 @@ func (d Disk) Do(ctx context.Context, use func() error) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	done := make(chan error, 1)
-	go func() {
-		err := use()
-		<-d
-		done <- err
-	}()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return late.Call(ctx, func() error {
+		defer func() { <-d }()
+		return use()
+	})
 }

@@ -10,12 +10,14 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/extension/xextension/storage"
 	"go.uber.org/zap"
 
+	"github.com/hotprofile/hotprofile/internal/late"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 )
 
@@ -56,7 +58,7 @@ type memory struct {
 	mu     sync.Mutex
 	latest chan trigger.Snapshot // contains the next snapshot to write
 	closed bool
-	lost   error // why the client must not be called any more; nil: the client works
+	lost   atomic.Pointer[abandonedError] // why the client must not be called any more; nil: the client works
 	ended  chan struct{}
 	cancel context.CancelFunc
 
@@ -107,29 +109,22 @@ const lockTimeout = "timeout"
 func guard(ctx context.Context, timeout time.Duration, call func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	done := make(chan error, 1)
+	var err error
+	done := make(chan struct{})
 	go func() {
+		defer close(done)
 		defer func() {
 			if r := recover(); r != nil {
-				done <- abandonedError{fmt.Sprintf("it panicked: %v", r)}
+				err = abandonedError{fmt.Sprintf("it panicked: %v", r)}
 			}
 		}()
 		debug.SetPanicOnFault(true) // file_storage maps its file, which may be truncated
-		done <- call(ctx)
+		err = call(ctx)
 	}()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-	}
-	late := time.NewTimer(callGrace)
-	defer late.Stop()
-	select {
-	case err := <-done:
-		return err
-	case <-late.C:
+	if !late.Wait(ctx, done, cancel, callGrace) {
 		return abandonedError{"it does not answer"}
 	}
+	return err
 }
 
 // abandonedError is the error of a storage that hangs or panicked.
@@ -147,17 +142,12 @@ func newMemory(client storage.Client, log *zap.Logger) *memory {
 
 // call calls the client, unless an earlier call hung or panicked.
 func (m *memory) call(ctx context.Context, call func(context.Context) error) error {
-	m.mu.Lock()
-	lost := m.lost
-	m.mu.Unlock()
-	if lost != nil {
-		return lost
+	if lost := m.lost.Load(); lost != nil {
+		return *lost
 	}
 	err := guard(ctx, callTimeout, call)
-	if errors.As(err, new(abandonedError)) {
-		m.mu.Lock()
-		m.lost = err
-		m.mu.Unlock()
+	if lost, ok := errors.AsType[abandonedError](err); ok {
+		m.lost.Store(&lost)
 	}
 	return err
 }

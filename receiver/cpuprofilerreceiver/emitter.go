@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/hotprofile/hotprofile/internal/late"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/samples"
@@ -114,22 +115,13 @@ func (e *emitter) Stop(ctx context.Context) error {
 	defer e.cancel()
 	timeout := time.AfterFunc(e.cfg.ExportTimeout, e.cancel)
 	defer timeout.Stop()
-	late := time.NewTimer(e.cfg.ExportTimeout + e.patience)
-	defer late.Stop()
-	select {
-	case <-e.done:
+	ctx, cancel := context.WithTimeoutCause(ctx, e.cfg.ExportTimeout+e.patience,
+		fmt.Errorf("emit the last profiles: the next component has not returned within %v (export_timeout) and ignores that its context was cancelled %v ago; it is left behind", e.cfg.ExportTimeout, e.patience))
+	defer cancel()
+	if late.Wait(ctx, e.done, e.cancel, stuckTimeout) {
 		return nil
-	case <-late.C:
-		return fmt.Errorf("emit the last profiles: the next component has not returned within %v (export_timeout) and ignores that its context was cancelled %v ago; it is left behind", e.cfg.ExportTimeout, e.patience)
-	case <-ctx.Done():
 	}
-	e.cancel()
-	select {
-	case <-e.done:
-		return nil
-	case <-time.After(stuckTimeout):
-		return context.Cause(ctx)
-	}
+	return context.Cause(ctx)
 }
 
 // Record has no effect, because the emitter updates its counters when it emits.

@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/hotprofile/hotprofile/internal/late"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
 )
 
@@ -84,14 +85,14 @@ func (s *Sender) sendNext(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	began := time.Now()
-	late := time.AfterFunc(callTimeout+callGrace, func() {
+	warning := time.AfterFunc(callTimeout+callGrace, func() {
 		select {
 		case <-s.stop: // Shutdown logs the lost samples
 		default:
 			s.log.Warn("next component does not return", zap.String("unit", b.from.unit.Name()), zap.Time("called", began))
 		}
 	})
-	defer late.Stop()
+	defer warning.Stop()
 	settled, counts := s.send(ctx, b)
 	s.recorder.Done(b, settled, &counts)
 	return true
@@ -113,15 +114,7 @@ func (s *Sender) Shutdown(ctx context.Context) {
 	close(s.stop)
 	done := make(chan struct{})
 	go func() { s.running.Wait(); close(done) }()
-	select {
-	case <-done:
-	case <-ctx.Done():
-		s.cancel()
-		select {
-		case <-done:
-		case <-time.After(callGrace):
-		}
-	}
+	_ = late.Wait(ctx, done, s.cancel, callGrace) // Close counts the records that were not sent
 	s.cancel()
 	if lost := s.recorder.Close(); lost > 0 {
 		s.log.Warn("recorded profiles not sent: the next component did not accept them by the end of the shutdown", zap.Int64("samples", lost))
