@@ -92,14 +92,3 @@ func TestTheEventOfAFileHasItsContainer(t *testing.T) {
 	require.NoError(t, h.shutdown(t.Context()))
 	require.Zero(t, h.memory())
 }
-
-// TestTheConditionOfAFile checks that values that are not finite numbers are omitted,
-// because they cannot be sent to webhooks as JSON numbers.
-func TestTheConditionOfAFile(t *testing.T) {
-	for text, want := range map[string]map[string]any{
-		"97.3": {"hotprofile.trigger.value": 97.3},
-		"":     {}, "NaN": {}, "+Inf": {}, "1e999": {}, "high": {},
-	} {
-		require.Equal(t, want, asMap(conditionOf(map[string]string{"hotprofile.trigger.value": text})), text)
-	}
-}

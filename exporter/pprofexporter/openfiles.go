@@ -11,12 +11,12 @@ import (
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pprofile"
-	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofconv"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/reason"
 )
 
 // These constants limit the memory of unwritten profiles, in estimated bytes. A file that
@@ -72,7 +72,8 @@ type fileKey struct {
 
 type openFile struct {
 	fileKey
-	policy      string
+	// why is the reason of the first profile, without times.
+	why         reason.Reason
 	triggered   time.Time // zero without a trigger
 	at          time.Time // time in the file name
 	begun, last time.Time // arrival of the first and last profile, by the exporter's clock
@@ -81,13 +82,11 @@ type openFile struct {
 	// index maps the name of each service to its position in services.
 	services []serviceShare
 	index    map[string]int
-	// condition is the condition of the first profile. resource is the resource of
-	// the first profile with a container. If no profile has a container, resource is
-	// the resource of the first profile. A process may have profiles from before it
-	// was moved into its container.
+	// resource is the resource of the first profile with a container. If no profile has a
+	// container, resource is the resource of the first profile. A process may have
+	// profiles from before it was moved into its container.
 	resource  hotunitsextension.Resource
 	contained bool
-	condition []attribute.KeyValue
 	// identity is the estimated memory of all fields except resource and pprof, in bytes.
 	identity int
 
@@ -124,7 +123,7 @@ func (f *openFile) main() serviceShare {
 
 // name returns the file's name without its extension.
 func (f *openFile) name() string {
-	return fileName(f.main().service, f.unit, f.at, f.policy, pprofconv.TypeName(f.typ))
+	return fileName(f.main().service, f.unit, f.at, f.why.Policy, pprofconv.TypeName(f.typ))
 }
 
 // source describes where profiles come from, according to their resource and scope.
@@ -184,25 +183,24 @@ func (o *openFiles) add(d dictionary.Reader, of source, p pprofconv.Part, from, 
 	before := 0
 	f := o.files[key]
 	if f == nil {
-		triggered := triggerTime(attributes)
-		done = o.finishOlder(key, triggered)
+		why := reason.From(func(key string) string { return attributes[key] })
+		done = o.finishOlder(key, why.Time)
 		f = &openFile{
-			fileKey:   key,
-			policy:    cmp.Or(of.policy, attributes[attr.TriggerPolicy], "none"),
-			triggered: triggered,
-			at:        timeOf(attributes, p.Profile, now),
+			fileKey: key,
+			why: reason.Reason{
+				ID: key.trigger, Unit: key.unit, Policy: cmp.Or(of.policy, why.Policy, "none"),
+				Monitor: why.Monitor, Window: why.Window, Value: why.Value, Threshold: why.Threshold,
+			},
+			triggered: why.Time,
+			at:        timeOf(why.Time, p.Profile, now),
 			begun:     now,
 			pprof:     pprofconv.NewBuilder(key.typ, pprofconv.Options{Origin: of.origin}),
 			index:     make(map[string]int),
 			resource:  hotunitsextension.ResourceOf(of.resource, notOfFile),
 			contained: of.contained,
-			condition: conditionOf(attributes),
-		}
-		for _, kv := range f.condition {
-			f.identity += len(kv.Value.String())
 		}
 		for _, text := range []string{
-			key.unit, f.policy, key.trigger, key.origin, key.scope,
+			key.unit, key.trigger, key.origin, key.scope, f.why.Policy, f.why.Monitor, f.why.Window,
 			key.typ.Sample, key.typ.Unit, key.typ.Period, key.typ.PeriodUnit,
 		} {
 			f.identity += len(text)
@@ -291,18 +289,12 @@ func (o *openFiles) finish(f *openFile, reason finishReason) *openFile {
 // timeOf returns the time for the name of a profile's file. It returns the time of the
 // trigger. Without a trigger, it returns the time of the profile. If the profile has no time
 // either, it returns now.
-func timeOf(attributes map[string]string, p pprofile.Profile, now time.Time) time.Time {
-	if t := triggerTime(attributes); !t.IsZero() {
-		return t
-	}
-	if p.Time() != 0 {
+func timeOf(triggered time.Time, p pprofile.Profile, now time.Time) time.Time {
+	switch {
+	case !triggered.IsZero():
+		return triggered
+	case p.Time() != 0:
 		return p.Time().AsTime()
 	}
 	return now
-}
-
-// triggerTime returns the time when the trigger fired, or the zero time without a trigger.
-func triggerTime(attributes map[string]string) time.Time {
-	t, _ := time.Parse(time.RFC3339, attributes[attr.TriggerTime])
-	return t
 }

@@ -170,7 +170,7 @@ func (e *pprofExporter) writeFile(f *openFile) error {
 		zap.Strings("hottest", top),
 		zap.String("service", main.service),
 		zap.String("unit", f.unit),
-		zap.String("policy", f.policy),
+		zap.String("policy", f.why.Policy),
 		zap.String("trigger_id", f.trigger),
 		zap.String("origin", f.origin),
 		zap.String("finished_by", string(f.reason)),

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"math"
 	"strconv"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/hostid"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/reason"
 	"github.com/hotprofile/hotprofile/internal/texts"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/attributes"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
@@ -79,29 +81,29 @@ func (r *reporter) publishUnmatched(u units.Unused, now time.Time) {
 func event(name, body string, t units.Transition, more ...attribute.KeyValue) hotunitsextension.Event {
 	e := hotunitsextension.Event{Name: name, Time: t.Time, Resource: t.Resource, Dropped: t.ResourceDropped}
 	e.Body = fmt.Sprintf("gate of %s %s by policy %s", nameOf(t), body, t.Policy)
-	if t.Cause.Window != "" { // empty without a condition, such as for a baseline without readings
-		e.Body += fmt.Sprintf(": %s %s, threshold %s, %s", t.Cause.Monitor, figure(t.Cause.Value), figure(t.Cause.Threshold), t.Cause.Window)
+	why := reason.Reason{
+		Unit: t.Unit.Name(), Policy: t.Policy, Monitor: t.Cause.Monitor, Condition: t.Cause.Key, Window: t.Cause.Window,
+		Value: reason.Round(t.Cause.Value), Threshold: t.Cause.Threshold,
 	}
-	e.Attributes = append(e.Attributes, attribute.String(attr.Unit, t.Unit.Name()), attribute.String(attr.TriggerPolicy, t.Policy))
-	e.AddText(attr.TriggerMonitor, t.Cause.Monitor)
-	e.AddText(attr.TriggerCondition, t.Cause.Key)
 	if t.Cause.Window != "" {
-		e.Attributes = append(e.Attributes,
-			attribute.Float64(attr.TriggerValue, round(t.Cause.Value)),
-			attribute.Float64(attr.TriggerThreshold, t.Cause.Threshold),
-			attribute.String(attr.TriggerWindow, t.Cause.Window))
+		e.Body += fmt.Sprintf(": %s %s, threshold %s, %s", t.Cause.Monitor, figure(t.Cause.Value), figure(t.Cause.Threshold), t.Cause.Window)
+	} else { // there is no condition, such as for a baseline without readings
+		why.Value, why.Threshold = math.NaN(), math.NaN()
 	}
 	if t.Opening != nil {
-		e.Attributes = append(e.Attributes, attribute.String(attr.TriggerID, t.Opening.ID), attribute.String(attr.TriggerKind, string(t.Opening.Kind())))
+		why.ID, why.Kind = t.Opening.ID, string(t.Opening.Kind())
 	}
-	e.Attributes = append(e.Attributes, more...)
+	if name == hotunitsextension.GateOpened {
+		why.Until = t.Until
+	}
+	e.Attributes = append(why.Attributes(), more...)
 	return e
 }
 
 // nameOf returns the name of a transition's unit for people.
 func nameOf(t units.Transition) string { return cmp.Or(t.Service, t.Unit.Name()) }
 
-func figure(f float64) string { return strconv.FormatFloat(round(f), 'f', -1, 64) }
+func figure(f float64) string { return strconv.FormatFloat(reason.Round(f), 'f', -1, 64) }
 
 // setSpan adds the span of a request that contributed to a transition, if such a span is
 // known. The transition must be recent, because the span belongs to the last reading.
@@ -116,7 +118,7 @@ func (r *reporter) publishOpened(t units.Transition) {
 	case t.Opening.DryRun:
 		r.publishNotOpened(t, "dry run")
 	default:
-		e := event(hotunitsextension.GateOpened, "opened", t, attribute.String(attr.TriggerUntil, t.Until.UTC().Format(time.RFC3339Nano)))
+		e := event(hotunitsextension.GateOpened, "opened", t)
 		r.setSpan(&e, t)
 		var traces []string
 		for _, id := range r.slowest(t.Unit.Name(), t.Cause.Key) {
@@ -137,7 +139,7 @@ func (r *reporter) publishClosed(t units.Transition, nothing string) {
 		attribute.String(attr.GateWhy, string(t.Reason)),
 		attribute.Int(attr.GateSamples, t.Samples),
 		attribute.Int(attr.GateBytes, t.Bytes),
-		attribute.Float64(attr.GateDuration, round(t.Time.Sub(t.Opening.FiredAt).Seconds())))
+		attribute.Float64(attr.GateDuration, reason.Round(t.Time.Sub(t.Opening.FiredAt).Seconds())))
 	e.AddText(attr.GateNothingExported, nothing)
 	r.events.PublishEvent(e)
 }
@@ -158,9 +160,9 @@ func (r *reporter) publishRequests(now time.Time, shutdown bool) {
 		r.closes = r.closes[1:]
 		var list []string
 		for _, s := range r.served(t.Opening.ID) {
-			of := hotunitsextension.Request{TraceID: s.Trace.String(), Route: texts.Cut(s.Route, maxRoute), Failed: s.Failed, Duration: round(s.Time), CPU: round(s.CPU), Waits: map[string]float64{}}
+			of := hotunitsextension.Request{TraceID: s.Trace.String(), Route: texts.Cut(s.Route, maxRoute), Failed: s.Failed, Duration: reason.Round(s.Time), CPU: reason.Round(s.CPU), Waits: map[string]float64{}}
 			for kind, ms := range s.Waits {
-				of.Waits[texts.Cut(kind, maxKind)] = round(ms)
+				of.Waits[texts.Cut(kind, maxKind)] = reason.Round(ms)
 			}
 			if text, err := json.Marshal(of); err == nil {
 				list = append(list, string(text))

@@ -122,6 +122,37 @@ func TestEventsOfAGate(t *testing.T) {
 	require.Equal(t, "no profile of the unit arrived", asMap(events[0].Attributes)["hotprofile.gate.nothing_exported"])
 }
 
+// TestEventsWithoutACondition covers openings by hand and by alert. Their events have neither
+// a value nor a threshold.
+func TestEventsWithoutACondition(t *testing.T) {
+	r := newRig(t, onePolicy("", ""))
+	s := r.subscribe()
+	r.watch(containerA)
+	opened, err := r.p.openByHand(t.Context(), containerA, time.Minute)
+	require.NoError(t, err)
+	r.p.flush()
+	events := take(s)
+	require.Equal(t, []string{"hotprofile.gate.opened"}, names(events))
+	want := map[string]any{
+		"hotprofile.unit": containerA, "hotprofile.trigger.policy": "manual", "hotprofile.trigger.monitor": "manual",
+		"hotprofile.trigger.id": opened.TriggerID, "hotprofile.trigger.kind": "manual", "hotprofile.trigger.until": opened.Until.UTC().Format(time.RFC3339Nano),
+	}
+	require.Equal(t, want, asMap(events[0].Attributes))
+	require.Equal(t, "gate of "+containerA+" opened by policy manual", events[0].Body)
+
+	_, err = r.p.closeByHand(t.Context(), containerA)
+	require.NoError(t, err)
+	r.p.flush()
+	events = take(s)
+	require.Equal(t, []string{"hotprofile.gate.closed closed by hand"}, names(events))
+	delete(want, "hotprofile.trigger.until")
+	got := asMap(events[0].Attributes)
+	for _, key := range []string{"why", "samples", "bytes", "duration", "nothing_exported"} {
+		delete(got, "hotprofile.gate."+key)
+	}
+	require.Equal(t, want, got)
+}
+
 // slowRequests returns the spans of 20 requests to a container. One request takes twice
 // as long as the others.
 func slowRequests(r *rig, id string, slowest byte, took time.Duration) ptrace.Traces {

@@ -6,7 +6,6 @@ package cputriggerprocessor
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/reason"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
@@ -79,19 +79,19 @@ func (r *reporter) report(ts []units.Transition) {
 	}
 }
 
+// fieldsOf returns log fields with the unit, the service and the policy of a transition,
+// followed by more fields.
+func fieldsOf(t units.Transition, more ...zap.Field) []zap.Field {
+	return append([]zap.Field{zap.String("unit", t.Unit.Name()), zap.String("service", t.Service), zap.String("policy", t.Policy)}, more...)
+}
+
 func reasonFields(t units.Transition) []zap.Field {
-	fields := []zap.Field{
-		zap.String("unit", t.Unit.Name()),
-		zap.String("service", t.Service),
-		zap.String("policy", t.Policy),
-		zap.String("monitor", t.Cause.Monitor),
-		zap.String("window", t.Cause.Window),
-	}
+	fields := fieldsOf(t, zap.String("monitor", t.Cause.Monitor), zap.String("window", t.Cause.Window))
 	fields = append(fields, workloadFields(t)...)
 	if t.Cause.Value == 0 && t.Cause.Threshold == 0 { // opened by hand or by an alert
 		return fields
 	}
-	return append(fields, zap.Float64("value", round(t.Cause.Value)), zap.Float64("threshold", t.Cause.Threshold))
+	return append(fields, zap.Float64("value", reason.Round(t.Cause.Value)), zap.Float64("threshold", t.Cause.Threshold))
 }
 
 // workloadFields returns log fields with the unit's names in Kubernetes. The
@@ -135,7 +135,7 @@ func (r *reporter) opened(t units.Transition) {
 	r.counters.AddTrigger(countedAs(t), what)
 	fields := reasonFields(t)
 	if t.UserShare >= 0 {
-		fields = append(fields, zap.Float64("user_share", round(t.UserShare)))
+		fields = append(fields, zap.Float64("user_share", reason.Round(t.UserShare)))
 	}
 	fields = append(fields, zap.String("trigger_id", t.Opening.ID), zap.Time("until", t.Until))
 	fields = append(fields, kindFields(t.Opening)...)
@@ -150,15 +150,7 @@ func (r *reporter) opened(t units.Transition) {
 }
 
 func (r *reporter) closed(t units.Transition) {
-	fields := []zap.Field{
-		zap.String("unit", t.Unit.Name()),
-		zap.String("service", t.Service),
-		zap.String("policy", t.Policy),
-		zap.String("trigger_id", t.Opening.ID),
-		zap.String("why", string(t.Reason)),
-		zap.Int("samples", t.Samples),
-		zap.Int("bytes", t.Bytes),
-	}
+	fields := fieldsOf(t, zap.String("trigger_id", t.Opening.ID), zap.String("why", string(t.Reason)), zap.Int("samples", t.Samples), zap.Int("bytes", t.Bytes))
 	fields = append(fields, workloadFields(t)...)
 	fields = append(fields, kindFields(t.Opening)...)
 	var nothing string
@@ -195,12 +187,8 @@ func (r *reporter) whyNothing(t units.Transition) string {
 
 // heldBack logs that a budget holds back profiles although their gate is open.
 func (r *reporter) heldBack(t units.Transition) {
-	r.log.Info("profiles held back", zap.String("unit", t.Unit.Name()), zap.String("service", t.Service), zap.String("policy", t.Policy),
-		zap.String("trigger_id", t.Opening.ID), zap.String("why", "over budget"), zap.String("budget", t.Budget))
+	r.log.Info("profiles held back", fieldsOf(t, zap.String("trigger_id", t.Opening.ID), zap.String("why", "over budget"), zap.String("budget", t.Budget))...)
 }
-
-// round rounds a number for the log to three decimal places.
-func round(f float64) float64 { return math.Round(f*1000) / 1000 }
 
 // evaluate evaluates the policies and reports the transitions. Only one goroutine calls it.
 func (p *cpuTrigger) evaluate() {
@@ -261,7 +249,7 @@ func (r *reporter) logWindows(statuses []units.Status, now time.Time) {
 			}
 			r.log.Debug("window updated",
 				zap.String("unit", s.Unit), zap.String("policy", i.Policy), zap.String("monitor", i.Monitor),
-				zap.Float64("value", round(i.Value)), zap.Float64("threshold", i.Threshold), zap.String("window", i.Window),
+				zap.Float64("value", reason.Round(i.Value)), zap.Float64("threshold", i.Threshold), zap.String("window", i.Window),
 				zap.Bool("filled", i.Enough), zap.Stringer("state", i.State))
 		}
 		if why, fields := whyShut(s.Conditions, now); why != "" {
@@ -306,7 +294,7 @@ func whyShut(conditions []trigger.ConditionStatus, now time.Time) (why string, f
 	}
 	fields = []zap.Field{
 		zap.String("policy", near.Policy), zap.String("monitor", near.Monitor),
-		zap.Float64("value", round(near.Value)), zap.Float64("threshold", near.Threshold), zap.String("window", near.Window),
+		zap.Float64("value", reason.Round(near.Value)), zap.Float64("threshold", near.Threshold), zap.String("window", near.Window),
 	}
 	left := func() []zap.Field {
 		if near.NotBefore.After(now) {
@@ -320,7 +308,7 @@ func whyShut(conditions []trigger.ConditionStatus, now time.Time) (why string, f
 	case !near.Holds && near.Guard != "":
 		return "its share of the host's CPU is too small", append(fields, zap.String("guard", near.Guard))
 	case !near.Holds:
-		return "below the threshold", append(fields, zap.Float64("short_by", round(near.Threshold-near.Value)))
+		return "below the threshold", append(fields, zap.Float64("short_by", reason.Round(near.Threshold-near.Value)))
 	case near.State == trigger.CoolingDown:
 		return "cooling down", left()
 	case near.State == trigger.Profiling:

@@ -10,6 +10,7 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
+	"math"
 	"strings"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/reason"
 )
 
 // maxRead is the maximum number of attributes that are read from a resource or record.
@@ -75,18 +77,16 @@ func event(to *store.Store, resource map[string]string, r plog.LogRecord) bool {
 	return true
 }
 
+// reasonOf returns the reason that an event contains.
+func reasonOf(r plog.LogRecord) reason.Reason {
+	return reason.From(func(key string) string { return text(r.Attributes(), key) })
+}
+
 // opening converts an event to an opening.
 func opening(of store.Unit, r plog.LogRecord, closed bool, at time.Time) store.Opening {
-	a := r.Attributes()
-	o := store.Opening{
-		ID: text(a, attr.TriggerID), Unit: of,
-		Policy: text(a, attr.TriggerPolicy), Kind: text(a, attr.TriggerKind),
-		Monitor: text(a, attr.TriggerMonitor), Window: text(a, attr.TriggerWindow),
-		Value: numberAt(a, attr.TriggerValue), Threshold: numberAt(a, attr.TriggerThreshold),
-		Triggered: at, Until: moment(text(a, attr.TriggerUntil)),
-		TraceID: r.TraceID().String(), SpanID: r.SpanID().String(), // empty without a span
-		Traces: list(a, attr.TriggerTraces),
-	}
+	a, o := r.Attributes(), openingOf(of, reasonOf(r))
+	o.Triggered, o.Traces = at, list(a, attr.TriggerTraces)
+	o.TraceID, o.SpanID = r.TraceID().String(), r.SpanID().String() // empty without a span
 	if closed {
 		o.Closed, o.Why = at, text(a, attr.GateWhy)
 		o.Triggered = at.Add(-seconds(numberAt(a, attr.GateDuration)))
@@ -108,13 +108,11 @@ func requests(list []string) (all []store.Request) {
 }
 
 func refusal(of store.Unit, r plog.LogRecord, at time.Time) store.Refusal {
-	a := r.Attributes()
+	why := reasonOf(r)
 	return store.Refusal{
-		At: at, Unit: of,
-		Policy: text(a, attr.TriggerPolicy), Kind: text(a, attr.TriggerKind),
-		Monitor: text(a, attr.TriggerMonitor), Window: text(a, attr.TriggerWindow),
-		Value: numberAt(a, attr.TriggerValue), Threshold: numberAt(a, attr.TriggerThreshold),
-		Why: text(a, attr.GateWhy), Budget: text(a, attr.GateBudget),
+		At: at, Unit: of, Policy: why.Policy, Kind: why.Kind, Monitor: why.Monitor, Window: why.Window,
+		Value: known(why.Value), Threshold: known(why.Threshold),
+		Why: text(r.Attributes(), attr.GateWhy), Budget: text(r.Attributes(), attr.GateBudget),
 	}
 }
 
@@ -191,7 +189,15 @@ func text(m pcommon.Map, key string) string {
 	return ""
 }
 
-func numberAt(m pcommon.Map, key string) float64 { return number(text(m, key)) }
+func numberAt(m pcommon.Map, key string) float64 { return known(reason.Number(text(m, key))) }
+
+// known returns 0 for a number that is not known, because the store has no NaN.
+func known(f float64) float64 {
+	if math.IsNaN(f) {
+		return 0
+	}
+	return f
+}
 
 // seconds converts a number of seconds to a duration of at most one year.
 func seconds(f float64) time.Duration {

@@ -6,10 +6,7 @@ package intake
 import (
 	"cmp"
 	"maps"
-	"math"
-	"strconv"
 	"strings"
-	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pprofile"
@@ -18,6 +15,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofconv"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/reason"
 	"github.com/hotprofile/hotprofile/internal/texts"
 )
 
@@ -40,7 +38,7 @@ func Profiles(to *store.Store, pd pprofile.Profiles) {
 func addProfile(to *store.Store, d dictionary.Reader, r resource, scope string, p pprofile.Profile) {
 	attributes := pprofconv.Attributes(d, p)
 	in := store.Samples{
-		Opening:    openingOf(attributes, r),
+		Opening:    openingOfProfile(attributes, r),
 		Origin:     r.all[attr.Origin],
 		Scope:      scope,
 		Executable: cmp.Or(r.all[attr.ExecutablePath], r.all[attr.ExecutableName]),
@@ -68,67 +66,25 @@ func resourceOf(attributes pcommon.Map) resource {
 	return r
 }
 
-// These are values of hotprofile.trigger.kind and hotprofile.trigger.phase.
-const (
-	kindHot      = "hot"
-	kindBaseline = "baseline"
-	kindManual   = "manual"
-	kindAlert    = "alert"
-)
-
-// openingOf returns the opening that the attributes of a profile describe.
-func openingOf(attributes map[string]string, r resource) store.Opening {
+// openingOfProfile returns the opening that the attributes of a profile describe.
+func openingOfProfile(attributes map[string]string, r resource) store.Opening {
 	const maxName = 256
-	text := func(key string) string { return clip(attributes[key], maxName) }
-	o := store.Opening{
-		ID:        clip(attributes[attr.TriggerID], maxName),
-		Unit:      store.Unit{Host: clip(r.all[attr.HostName], maxName), Name: clip(attributes[attr.Unit], 4<<10), Resource: r.kept},
-		Policy:    clip(r.all[attr.TriggerPolicy], maxName),
-		Kind:      clip(r.all[attr.TriggerKind], maxName),
-		Monitor:   text(attr.TriggerMonitor),
-		Window:    text(attr.TriggerWindow),
-		Value:     number(attributes[attr.TriggerValue]),
-		Threshold: number(attributes[attr.TriggerThreshold]),
-		Triggered: moment(attributes[attr.TriggerTime]),
-		Until:     moment(attributes[attr.TriggerUntil]),
+	of := store.Unit{Host: clip(r.all[attr.HostName], maxName), Name: clip(attributes[attr.Unit], 4<<10), Resource: r.kept}
+	return openingOf(of, reason.FromProfile(
+		func(key string) string { return clip(attributes[key], maxName) },
+		func(key string) string { return clip(r.all[key], maxName) }))
+}
+
+// openingOf returns the opening of a unit's gate for a reason.
+func openingOf(of store.Unit, why reason.Reason) store.Opening {
+	return store.Opening{
+		ID: why.ID, Unit: of, Policy: why.Policy, Kind: why.Kind, Monitor: why.Monitor, Window: why.Window,
+		Value: known(why.Value), Threshold: known(why.Threshold), Triggered: why.Time, Until: why.Until,
 	}
-	if o.Policy == "" {
-		// The attribute lists all policies that hold the gate open. The first policy in the list
-		// opened the gate.
-		first, _, _ := strings.Cut(attributes[attr.TriggerPolicy], ",")
-		o.Policy = clip(first, maxName)
-	}
-	if o.Kind == "" {
-		switch {
-		case o.Window == kindManual || o.Window == kindAlert:
-			o.Kind = o.Window
-		case attributes[attr.TriggerPhase] == kindBaseline:
-			o.Kind = kindBaseline
-		default:
-			o.Kind = kindHot
-		}
-	}
-	return o
 }
 
 // clip returns the first n bytes of a string. The result does not keep the rest of the string
 // in memory.
 func clip(s string, n int) string {
 	return strings.ToValidUTF8(texts.Cut(s, n), "")
-}
-
-func number(s string) float64 {
-	f, err := strconv.ParseFloat(s, 64)
-	if err != nil || math.IsNaN(f) || math.IsInf(f, 0) {
-		return 0
-	}
-	return f
-}
-
-func moment(s string) time.Time {
-	t, err := time.Parse(time.RFC3339, s)
-	if err != nil || t.Year() < 1970 || t.Year() > 2200 {
-		return time.Time{}
-	}
-	return t
 }

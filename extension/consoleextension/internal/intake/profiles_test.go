@@ -40,11 +40,11 @@ func TestOpeningOfAttributes(t *testing.T) {
 		Triggered: at, Until: at.Add(30 * time.Second),
 	}
 	r := resource{all: map[string]string{"host.name": "node-1"}, kept: want.Unit.Resource}
-	require.Equal(t, want, openingOf(attributes, r))
+	require.Equal(t, want, openingOfProfile(attributes, r))
 
 	r.all["hotprofile.trigger.policy"], r.all["hotprofile.trigger.kind"] = "a,b", "alert"
 	want.Policy, want.Kind = "a,b", "alert"
-	require.Equal(t, want, openingOf(attributes, r), "the resource has them as they are")
+	require.Equal(t, want, openingOfProfile(attributes, r), "the resource has them as they are")
 
 	r.all["hotprofile.trigger.policy"], r.all["hotprofile.trigger.kind"] = "", ""
 	for _, tc := range []struct{ key, value, kind string }{
@@ -53,15 +53,15 @@ func TestOpeningOfAttributes(t *testing.T) {
 		{"hotprofile.trigger.window", "alert", "alert"},
 	} {
 		attributes[tc.key] = tc.value
-		require.Equal(t, tc.kind, openingOf(attributes, r).Kind)
+		require.Equal(t, tc.kind, openingOfProfile(attributes, r).Kind)
 	}
 	for _, bad := range []string{"NaN", "-Inf", "1e999", "x", ""} {
 		attributes["hotprofile.trigger.value"] = bad
-		require.Zero(t, openingOf(attributes, r).Value, bad)
+		require.Zero(t, openingOfProfile(attributes, r).Value, bad)
 	}
 	for _, bad := range []string{"0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "now", ""} {
 		attributes["hotprofile.trigger.time"] = bad
-		require.Zero(t, openingOf(attributes, r).Triggered, bad)
+		require.Zero(t, openingOfProfile(attributes, r).Triggered, bad)
 	}
 }
 

@@ -7,25 +7,25 @@
 package attributes
 
 import (
-	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pprofile"
+	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/hotprofile/hotprofile/internal/identify"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/reason"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 )
 
-// reason explains why profiles are sent. Its openings are in the order in which
-// they fired. Its phase is the position of the capture window relative to the
-// trigger of the first opening.
-type reason struct {
+// stamp contains the attributes that explain why profiles are sent. Its openings are in the
+// order in which they fired. Its phase is the position of the capture window relative to
+// the trigger of the first opening.
+type stamp struct {
 	openings []*trigger.Opening
 	phase    trigger.Phase
 	indices  []int32 // indices of its attributes in the dictionary
@@ -57,7 +57,7 @@ var OfReason = []string{
 type Stamper struct {
 	OnResource []string // attributes of OfReason to use as labels
 	dictionary dictionary.Appender
-	reasons    []reason
+	stamps     []stamp
 	labels     []labels
 }
 
@@ -73,8 +73,8 @@ func (s *Stamper) Begin(d pprofile.ProfilesDictionary, clean bool) {
 
 // End releases the batch.
 func (s *Stamper) End() {
-	clear(s.reasons)
-	s.reasons = s.reasons[:0]
+	clear(s.stamps)
+	s.stamps = s.stamps[:0]
 	clear(s.labels)
 	s.labels = s.labels[:0]
 	s.dictionary.Release()
@@ -83,9 +83,9 @@ func (s *Stamper) End() {
 // Stamp sets the reason for the given openings on a profile that was captured in [start,
 // end). It returns the index of the resource's labels, which is the argument of Label.
 func (s *Stamper) Stamp(p pprofile.Profile, openings []*trigger.Opening, start, end time.Time) (labels int32) {
-	r := s.reason(openings, openings[0].Phase(start, end))
-	p.AttributeIndices().Append(r.indices...)
-	return r.labels
+	of := s.stamp(openings, openings[0].Phase(start, end))
+	p.AttributeIndices().Append(of.indices...)
+	return of.labels
 }
 
 // Attribute returns the index of an attribute in the dictionary.
@@ -114,56 +114,45 @@ func (s *Stamper) labelled(l labels) int32 {
 	return int32(len(s.labels) - 1)
 }
 
-// reason returns a reason, and adds the reason if it is new. It searches linearly,
-// because a batch has few different reasons.
-func (s *Stamper) reason(openings []*trigger.Opening, phase trigger.Phase) *reason {
-	for i := range s.reasons {
-		if r := &s.reasons[i]; r.phase == phase && slices.Equal(r.openings, openings) {
-			return r
+// stamp returns the stamp for a reason, and adds the stamp if it is new. It searches
+// linearly, because a batch has few different reasons.
+func (s *Stamper) stamp(openings []*trigger.Opening, phase trigger.Phase) *stamp {
+	for i := range s.stamps {
+		if of := &s.stamps[i]; of.phase == phase && slices.Equal(of.openings, openings) {
+			return of
 		}
 	}
-	s.reasons = append(s.reasons, reason{openings: openings, phase: phase})
-	r := &s.reasons[len(s.reasons)-1]
-	s.add(r)
-	return r
+	s.stamps = append(s.stamps, stamp{openings: openings, phase: phase})
+	of := &s.stamps[len(s.stamps)-1]
+	s.add(of)
+	return of
 }
 
-// add adds the attributes of a reason to the dictionary.
-func (s *Stamper) add(r *reason) {
-	first := r.openings[0]
+// add adds the attributes of a stamp to the dictionary.
+func (s *Stamper) add(to *stamp) {
+	first := to.openings[0]
 	window := first.Window
 	if first.Manual { // by hand or by alert
 		window = string(first.Kind())
 	}
-	policies := make([]string, len(r.openings))
-	for i, o := range r.openings {
+	policies := make([]string, len(to.openings))
+	for i, o := range to.openings {
 		policies[i] = o.Policy
 	}
+	why := reason.Reason{
+		ID: first.ID, Unit: first.Unit, Policy: strings.Join(policies, ","), Monitor: first.Monitor, Window: window,
+		Value: reason.Round(first.Value), Threshold: reason.Round(first.Threshold),
+		Time: first.FiredAt, Until: first.Until(), Phase: string(to.phase),
+	}
 	of := labels{{attr.TriggerPolicy, first.Policy}, {attr.TriggerKind, string(first.Kind())}}
-	text := func(key, value string) {
-		if value == "" { // a baseline without readings has no value
-			return
-		}
-		r.indices = append(r.indices, s.dictionary.Attribute(key, dictionary.Str(value)))
+	why.Put(func(a attribute.KeyValue) {
+		key, value := string(a.Key), reason.Text(a.Value)
+		to.indices = append(to.indices, s.dictionary.Attribute(key, dictionary.Str(value)))
 		if slices.Contains(s.OnResource, key) {
 			of = append(of, label{key, value})
 		}
-	}
-	// Numbers are stored as text, because backends drop attributes of other types.
-	number := func(key string, value float64) {
-		text(key, strconv.FormatFloat(math.Round(value*1000)/1000, 'f', -1, 64))
-	}
-	text(attr.TriggerPolicy, strings.Join(policies, ","))
-	text(attr.TriggerID, first.ID)
-	text(attr.Unit, first.Unit)
-	text(attr.TriggerMonitor, first.Monitor)
-	number(attr.TriggerValue, first.Value)
-	number(attr.TriggerThreshold, first.Threshold)
-	text(attr.TriggerWindow, window)
-	text(attr.TriggerTime, first.FiredAt.UTC().Format(time.RFC3339Nano))
-	text(attr.TriggerUntil, first.Until().UTC().Format(time.RFC3339Nano))
-	text(attr.TriggerPhase, string(r.phase))
-	r.labels = s.labelled(of)
+	})
+	to.labels = s.labelled(of)
 }
 
 // isAdded reports whether a Stamper may add an attribute with this key. The key may
