@@ -104,7 +104,7 @@ func BenchmarkReadings(b *testing.B) {
 		b.Run(fmt.Sprintf("%d units", most), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				all, left := p.units.Readings(nil, most, now, p.peers.Load().of)
+				all, left := p.units.Readings(nil, most, now, p.peers.Load().Peers)
 				require.Equal(b, units.Max, len(all)+left)
 			}
 		})

@@ -29,7 +29,7 @@ func (p *cpuTrigger) publishTo(hot *hotunitsextension.HotUnits) {
 	p.reporter.events = hot
 	p.reporter.host = []attribute.KeyValue{attribute.String(attr.HostName, hostid.Best(hostid.Names(p.cfg.RootPath)))}
 	p.serving.add(hot.ServeReadings(func(dst []hotunitsextension.UnitReadings, most int) ([]hotunitsextension.UnitReadings, int) {
-		return p.units.Readings(dst, most, p.now(), p.peers.Load().of)
+		return p.units.Readings(dst, most, p.now(), p.peers.Load().Peers)
 	}))
 	p.keepResources()
 }

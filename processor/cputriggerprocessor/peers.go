@@ -7,12 +7,10 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
 
-	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/identify"
 	"github.com/hotprofile/hotprofile/internal/monitor"
@@ -30,23 +28,14 @@ const (
 	peersShare = 10
 )
 
-// peersOf reads the connections of units. A nil peersOf returns no readings.
-type peersOf struct {
-	follower *peers.Follower
-	p        *cpuTrigger
-	asked    atomic.Bool // the method of was called, so the peers of hot units are needed
-}
-
-// newPeers creates the reader of connections. It returns nil if connections are not read,
+// newFollower creates the reader of connections. It returns nil if connections are not read,
 // or cannot be read.
-func (p *cpuTrigger) newPeers(tree *cgroup.Tree) *peersOf {
+func (p *cpuTrigger) newFollower(tree *cgroup.Tree) *peers.Follower {
 	if !p.cfg.Peers.Enabled || tree == nil {
 		return nil
 	}
-	of := &peersOf{p: p}
-	var err error
-	of.follower, err = peers.New(peers.Config{
-		Tree: tree, Now: p.now, Log: p.log, Residents: of.residents,
+	f, err := peers.New(peers.Config{
+		Tree: tree, Now: p.now, Log: p.log, Residents: p.residents,
 		AddLost: func(what peers.Lost, n int) { p.counters.AddPeersLost(string(what), n) },
 	})
 	if err != nil {
@@ -57,12 +46,12 @@ func (p *cpuTrigger) newPeers(tree *cgroup.Tree) *peersOf {
 		p.log.Log(level, "cannot read connections", zap.Error(err))
 		return nil
 	}
-	return of
+	return f
 }
 
 // residents returns the units of this host.
-func (o *peersOf) residents() (out []peers.Resident) {
-	for _, u := range o.p.units.Described() {
+func (p *cpuTrigger) residents() (out []peers.Resident) {
+	for _, u := range p.units.Described() {
 		r := peers.Resident{Identity: u.Identity}
 		for _, kv := range u.Attributes {
 			if kv.Key == attr.ServiceName {
@@ -74,47 +63,37 @@ func (o *peersOf) residents() (out []peers.Resident) {
 	return out
 }
 
-// run reads the connections at each collection interval until the context ends.
-func (o *peersOf) run(ctx context.Context) {
-	defer o.follower.Close()
+// readConnections reads the connections at each collection interval until the context ends.
+func (p *cpuTrigger) readConnections(ctx context.Context, f *peers.Follower) {
+	defer f.Close()
 	var follow []identify.Identity
 	var next time.Time
 	watch.Repeat(ctx, func() time.Duration {
 		if now := time.Now(); now.Before(next) {
-			o.follower.Drain()
+			f.Drain()
 		} else {
-			follow = o.p.units.AppendConnected(follow[:0], o.asked.Load(), o.monitors())
-			o.follower.Look(follow)
+			follow = p.units.AppendConnected(follow[:0], f.Asked(), p.tcpMonitors())
+			f.Look(follow)
 			took := time.Since(now)
-			if o.follower.Reads() {
-				o.p.counters.CPUTriggerPeersDuration.Record(ctx, took.Seconds())
+			if f.Reads() {
+				p.counters.CPUTriggerPeersDuration.Record(ctx, took.Seconds())
 			}
-			next = now.Add(max(o.p.cfg.CollectionInterval, peersShare*took))
+			next = now.Add(max(p.cfg.CollectionInterval, peersShare*took))
 		}
 		wait := time.Until(next)
-		if o.follower.Reads() {
+		if f.Reads() {
 			wait = min(wait, drainInterval)
 		}
 		return wait
 	})
 }
 
-// monitors returns the TCP monitors that the policies in force use.
-func (o *peersOf) monitors() (out []string) {
-	for _, i := range o.p.inForce.Load().cfg.items() {
+// tcpMonitors returns the TCP monitors that the policies in force use.
+func (p *cpuTrigger) tcpMonitors() (out []string) {
+	for _, i := range p.inForce.Load().cfg.items() {
 		if slices.Contains(monitor.TCPMonitors(), i.Monitor) {
 			out = append(out, i.Monitor)
 		}
 	}
 	return out
-}
-
-// of returns the readings of a unit's peers. After the first call of this method, the
-// connections of hot units are also read.
-func (o *peersOf) of(unit string) []hotunitsextension.PeerReading {
-	if o == nil {
-		return nil
-	}
-	o.asked.Store(true)
-	return o.follower.Peers(unit)
 }

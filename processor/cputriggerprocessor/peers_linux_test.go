@@ -144,5 +144,5 @@ policies:
 func TestPeersCanBeTurnedOff(t *testing.T) {
 	r := start(t, quick(time.Minute)+"peers: {enabled: false}\n")
 	require.Nil(t, r.p.peers.Load())
-	require.Empty(t, r.p.peers.Load().of("unit"))
+	require.Empty(t, r.p.peers.Load().Peers("unit"))
 }

@@ -37,6 +37,7 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/attributes"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/manual"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/peers"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/recorder"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/requests"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/routing"
@@ -64,13 +65,13 @@ type cpuTrigger struct {
 	manual *manual.Server // nil: the server is off
 	hot    *watch.HotList // nil: no extension needs the hot units
 
-	peers       atomic.Pointer[peersOf] // nil: connections are not read
-	requests    *requests.Intake        // observes the spans and metrics that pass through
-	collector   *watch.Collector        // nil if control groups cannot be read
-	reloader    *reloader               // nil: policies do not change
-	reloadEvery time.Duration           // reloadInterval, except in tests
-	health      *health                 // nil before the start
-	inForce     atomic.Pointer[inForce] // policies
+	peers       atomic.Pointer[peers.Follower] // nil: connections are not read
+	requests    *requests.Intake               // observes the spans and metrics that pass through
+	collector   *watch.Collector               // nil if control groups cannot be read
+	reloader    *reloader                      // nil: policies do not change
+	reloadEvery time.Duration                  // reloadInterval, except in tests
+	health      *health                        // nil before the start
+	inForce     atomic.Pointer[inForce]        // policies
 
 	save        func()            // saves cooldowns and budgets; nil without a storage
 	forgotten   trigger.Forgotten // counts at the last evaluation
@@ -363,11 +364,11 @@ func (p *cpuTrigger) restore(ctx context.Context) error {
 
 // watch starts the goroutines that watch units.
 func (p *cpuTrigger) watch(tree *cgroup.Tree) error {
-	connections := p.newPeers(tree)
+	connections := p.newFollower(tree)
 	p.peers.Store(connections)
 	options := monitor.Options{MaxOpenFiles: watch.OpenFiles(procfs.OpenFileLimit()), Least: p.inForce.Load().cfg.readings().Least}
 	if connections != nil {
-		options.TCP = connections.follower.TCP
+		options.TCP = connections.TCP
 	}
 	files, err := monitor.NewSource(tree, options)
 	if err != nil {
@@ -391,7 +392,7 @@ func (p *cpuTrigger) watch(tree *cgroup.Tree) error {
 	running.Go(func() { p.runEvaluations(ctx) })
 	running.Go(func() { p.requests.Run(ctx, host) })
 	if connections != nil {
-		running.Go(func() { connections.run(ctx) })
+		running.Go(func() { p.readConnections(ctx, connections) })
 	}
 	return nil
 }

@@ -127,6 +127,7 @@ type Follower struct {
 	logged     map[string]bool // messages that were logged
 
 	published atomic.Pointer[published]
+	asked     atomic.Bool
 }
 
 // published holds the results of the last call of Look. It is immutable.
@@ -153,10 +154,17 @@ func New(cfg Config) (*Follower, error) {
 	return f, nil
 }
 
-// Peers returns the readings of a unit's peers, sorted by Start.
+// Peers returns the readings of a unit's peers, sorted by Start. A nil Follower has none.
 func (f *Follower) Peers(unit string) []hotunitsextension.PeerReading {
+	if f == nil {
+		return nil
+	}
+	f.asked.Store(true)
 	return f.published.Load().peers[unit]
 }
+
+// Asked reports whether Peers was called, so that the peers of hot units are needed.
+func (f *Follower) Asked() bool { return f.asked.Load() }
 
 // TCP returns the TCP counters of a unit, for [monitor.Options]. The unit is the process p
 // if p has a pid, and the cgroup g otherwise.

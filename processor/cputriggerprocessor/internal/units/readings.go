@@ -4,9 +4,7 @@
 package units
 
 import (
-	"cmp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
@@ -27,9 +25,7 @@ func (s *Set) Readings(dst []hotunitsextension.UnitReadings, most int, now time.
 		all = append(all, Hot{Unit: u, Heat: u.decision.Heat()})
 	}
 	s.mu.Unlock()
-	slices.SortFunc(all, func(a, b Hot) int {
-		return cmp.Or(cmp.Compare(b.Heat, a.Heat), strings.Compare(a.Name, b.Name))
-	})
+	slices.SortFunc(all, Hotter)
 	left = max(0, len(all)-most)
 	var conditions []trigger.ConditionStatus
 	for chunk := range slices.Chunk(all[:len(all)-left], readingsChunk) {

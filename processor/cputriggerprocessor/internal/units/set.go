@@ -460,6 +460,9 @@ type Hot struct {
 	Heat float64
 }
 
+// Hotter orders units by descending heat, and then by name.
+func Hotter(a, b Hot) int { return cmp.Or(cmp.Compare(b.Heat, a.Heat), cmp.Compare(a.Name, b.Name)) }
+
 // AppendHot appends the hot units in no particular order.
 func (s *Set) AppendHot(dst []Hot) []Hot {
 	s.mu.Lock()

@@ -4,9 +4,7 @@
 package watch
 
 import (
-	"cmp"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -85,9 +83,7 @@ func (h *HotList) Publish() {
 	defer h.mu.Unlock()
 	h.hot = h.units.AppendHot(h.hot[:0])
 	if len(h.hot) > hotunitsextension.MaxUnits {
-		slices.SortFunc(h.hot, func(a, b units.Hot) int {
-			return cmp.Or(cmp.Compare(b.Heat, a.Heat), strings.Compare(a.Name, b.Name))
-		})
+		slices.SortFunc(h.hot, units.Hotter)
 	}
 	h.list = h.list[:0]
 	for _, u := range h.hot {
