@@ -11,7 +11,6 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"go.opentelemetry.io/collector/confmap"
@@ -196,47 +195,38 @@ func atLine(list *yaml.Node, fault error) error {
 
 // find returns the node at a path, such as [0].any_of[1].threshold. For a value in a
 // mapping, it returns the node of the key. If a part of the path is missing, it returns the
-// node above that part.
+// node above that part. If several keys of a mapping are prefixes of the path, the longest
+// key is a part of the path.
 func find(n *yaml.Node, path string) *yaml.Node {
-	at := n
-	for path != "" {
-		for n.Kind == yaml.AliasNode {
-			n = n.Alias
-		}
-		if rest, ok := strings.CutPrefix(path, "["); ok {
-			number, rest, _ := strings.Cut(rest, "]")
-			i, err := strconv.Atoi(number)
-			if err != nil || n.Kind != yaml.SequenceNode || i < 0 || i >= len(n.Content) {
-				return at
+	of := target(n)
+	at, value, rest := n, of, path
+	for i, child := range of.Content {
+		step, to := fmt.Sprintf("[%d]", i), child
+		if of.Kind == yaml.MappingNode {
+			if i%2 == 1 {
+				continue
 			}
-			n, path = n.Content[i], rest
-			at = n
-			continue
+			step, to = "."+child.Value, of.Content[i+1]
 		}
-		path = strings.TrimPrefix(path, ".")
-		key, value := child(n, path)
-		if key == nil {
-			return at
+		if left, ok := strings.CutPrefix(path, step); ok && len(left) < len(rest) && (left == "" || left[0] == '.' || left[0] == '[') {
+			at, value, rest = child, target(to), left
 		}
-		n, path, at = value, path[len(key.Value):], key
+	}
+	if value == of {
+		return at
+	}
+	if deeper := find(value, rest); deeper != value {
+		return deeper
 	}
 	return at
 }
 
-// child returns the longest key of a mapping that is a prefix of a path, and the key's
-// value.
-func child(n *yaml.Node, path string) (key, value *yaml.Node) {
-	if n.Kind != yaml.MappingNode {
-		return nil, nil
+// target returns the node to which an alias refers, or the node itself.
+func target(n *yaml.Node) *yaml.Node {
+	if n.Kind == yaml.AliasNode {
+		return n.Alias
 	}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		k := n.Content[i]
-		rest, ok := strings.CutPrefix(path, k.Value)
-		if ok && k.Value != "" && (rest == "" || rest[0] == '.' || rest[0] == '[') && (key == nil || len(k.Value) > len(key.Value)) {
-			key, value = k, n.Content[i+1]
-		}
-	}
-	return key, value
+	return n
 }
 
 // policyChanges contains the names of the policies that differ between two lists.
