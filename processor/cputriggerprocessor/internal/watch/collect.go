@@ -36,16 +36,19 @@ type watched struct {
 	*units.Unit
 	watcher    Watcher          // nil until the unit was opened
 	requests   *requests.Reader // reads the request monitors
-	lastOf     []time.Time      // time of the last reading of each monitor
+	monitors   []watchedMonitor
 	gone       bool
 	askedStart bool // the start of its first process was read
 	capacity   cgroup.Capacity
 	from       []string   // per monitor, the source that was last logged
 	times      *userTimes // nil while the unit is not warm
-	// A fault is logged once per unit. openLogged is true if a failed opening was logged,
-	// and logged is true for monitors with a logged fault.
-	openLogged bool
-	logged     []bool
+	openLogged bool       // a failed opening was logged; a fault is logged once per unit
+}
+
+// watchedMonitor is the collector's state for a monitor of a unit.
+type watchedMonitor struct {
+	last   time.Time // time of the last reading
+	logged bool      // a fault was logged
 }
 
 // Monitors lists the monitors to read for each unit.
@@ -95,11 +98,11 @@ func (c *Collector) change(next Monitors) {
 	c.Monitors, c.readings = next, nil
 	c.Source.SetLeast(next.Least)
 	for _, w := range c.watched {
-		before := *w
-		w.begin(len(next.Names))
+		before := w.monitors
+		w.monitors, w.from = make([]watchedMonitor, len(next.Names)), nil
 		for m, name := range next.Names {
 			if n := slices.Index(old, name); n >= 0 {
-				w.lastOf[m], w.logged[m] = before.lastOf[n], before.logged[n]
+				w.monitors[m] = before[n]
 			}
 		}
 		if w.watcher == nil {
@@ -111,11 +114,6 @@ func (c *Collector) change(next Monitors) {
 			w.watcher = nil
 		}
 	}
-}
-
-// begin allocates the state of each monitor.
-func (w *watched) begin(monitors int) {
-	w.logged, w.lastOf, w.from = make([]bool, monitors), make([]time.Time, monitors), nil
 }
 
 // Collect takes one reading of every unit.
@@ -133,9 +131,7 @@ func (c *Collector) Collect() {
 		c.Counters.SetMonitors(c.Monitors.Names)
 	}
 	for _, u := range c.Units.TakeAdded() {
-		w := &watched{Unit: u}
-		w.begin(len(c.Monitors.Names))
-		c.watched = append(c.watched, w)
+		c.watched = append(c.watched, &watched{Unit: u, monitors: make([]watchedMonitor, len(c.Monitors.Names))})
 	}
 	var worst lateness
 	for from := 0; from < len(c.watched); from += chunk {
@@ -189,7 +185,7 @@ func (c *Collector) read(w *watched, out *units.Readings) (worst lateness) {
 			continue
 		}
 		restarted = restarted || r.Err == nil && r.Restarted
-		late := w.late(m, now, r, c.Interval)
+		late := w.monitors[m].late(now, r, c.Interval)
 		if late > worst.by {
 			worst = lateness{by: late, unit: w.Name, monitor: c.Monitors.Names[m]}
 		}
@@ -230,14 +226,13 @@ func (c *Collector) open(w *watched, out *units.Readings) bool {
 
 // late returns the delay of a reading, and records the reading's time. A failed reading is
 // never late.
-func (w *watched) late(m int, now time.Time, r monitor.Result, interval time.Duration) time.Duration {
+func (w *watchedMonitor) late(now time.Time, r monitor.Result, interval time.Duration) time.Duration {
 	at := now
 	if r.Err == nil {
 		at = r.Reading.Time
 	}
-	since := at.Sub(w.lastOf[m])
-	first := w.lastOf[m].IsZero()
-	w.lastOf[m] = at
+	since, first := at.Sub(w.last), w.last.IsZero()
+	w.last = at
 	if first || r.Err != nil || since <= 2*interval {
 		return 0
 	}
@@ -255,8 +250,8 @@ func (c *Collector) classify(w *watched, m int, err error, late bool) counters.R
 		return counters.ReadingOK
 	}
 	_, isUnavailable := errors.AsType[cgroup.Unavailable](err)
-	if !w.logged[m] {
-		w.logged[m] = true
+	if !w.monitors[m].logged {
+		w.monitors[m].logged = true
 		if isUnavailable {
 			c.logUnavailable(w.Name, c.Monitors.Names[m], err)
 		} else {
