@@ -50,17 +50,13 @@ type record struct {
 
 // memory saves snapshots in a storage extension, so that cooldowns and budgets survive a
 // restart. Saving never blocks the caller. A goroutine writes the latest snapshot and skips
-// older snapshots.
+// older snapshots. One goroutine at a time calls save and close, and close comes last.
 type memory struct {
 	client storage.Client
 	log    *zap.Logger
-
-	mu     sync.Mutex
-	latest chan trigger.Snapshot // contains the next snapshot to write
-	closed bool
+	latest chan trigger.Snapshot          // contains the next snapshot to write
 	lost   atomic.Pointer[abandonedError] // why the client must not be called any more; nil: the client works
-	ended  chan struct{}
-	cancel context.CancelFunc
+	stop   func()                         // ends the goroutine and waits for it
 
 	failed int // failed writes since the last success; only the writer uses it
 }
@@ -135,8 +131,9 @@ func (e abandonedError) Error() string { return e.why }
 // newMemory starts the goroutine that writes. The returned memory owns the client.
 func newMemory(client storage.Client, log *zap.Logger) *memory {
 	ctx, cancel := context.WithCancel(context.Background())
-	m := &memory{client: client, log: log, latest: make(chan trigger.Snapshot, 1), ended: make(chan struct{}), cancel: cancel}
-	go m.run(ctx)
+	var running sync.WaitGroup
+	m := &memory{client: client, log: log, latest: make(chan trigger.Snapshot, 1), stop: func() { cancel(); running.Wait() }}
+	running.Go(func() { m.run(ctx) })
 	return m
 }
 
@@ -175,13 +172,8 @@ func (m *memory) load(ctx context.Context) (s trigger.Snapshot, ok bool) {
 
 // save schedules the writing of a snapshot. The new snapshot
 // replaces a snapshot that is not written yet. The caller must not
-// modify the snapshot afterwards. After close, save has no effect.
+// modify the snapshot afterwards.
 func (m *memory) save(s trigger.Snapshot) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.closed {
-		return
-	}
 	select {
 	case <-m.latest:
 	default:
@@ -189,17 +181,9 @@ func (m *memory) save(s trigger.Snapshot) {
 	m.latest <- s
 }
 
-// close writes a last snapshot and closes the client. It may be called twice.
+// close writes a last snapshot and closes the client.
 func (m *memory) close(ctx context.Context, last trigger.Snapshot) error {
-	m.mu.Lock()
-	again := m.closed
-	m.closed = true
-	m.mu.Unlock()
-	if again {
-		return nil
-	}
-	m.cancel()
-	<-m.ended
+	m.stop()
 	err := m.write(ctx, last)
 	if err != nil {
 		err = fmt.Errorf("save cooldowns and budgets for the next run: %w", err)
@@ -214,7 +198,6 @@ func (m *memory) close(ctx context.Context, last trigger.Snapshot) error {
 }
 
 func (m *memory) run(ctx context.Context) {
-	defer close(m.ended)
 	for {
 		var latest trigger.Snapshot
 		select {

@@ -87,8 +87,6 @@ func TestWhatWasSavedAtShutdownIsThereAfterARestart(t *testing.T) {
 			require.Equal(t, numbered(run), got)
 		}
 		require.NoError(t, m.close(t.Context(), numbered(run+1)))
-		require.NoError(t, m.close(t.Context(), numbered(99)), "again")
-		m.save(numbered(99)) // has no effect after close
 	}
 }
 
