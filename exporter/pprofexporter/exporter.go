@@ -37,6 +37,7 @@ type pprofExporter struct {
 	mu      sync.Mutex // not held while writing
 	open    openFiles
 	queue   queue
+	changed *sync.Cond // the queue or stopped has changed
 	stopped bool
 	failing bool // the last write failed, and the failure was reported as the status
 
@@ -53,16 +54,18 @@ func newExporter(set exporter.Settings, cfg *Config, now func() time.Time) (*ppr
 	if err != nil {
 		return nil, err
 	}
-	return &pprofExporter{
+	e := &pprofExporter{
 		set:       set,
 		cfg:       cfg,
 		now:       now,
 		dir:       &directory{path: cfg.Directory, maxFiles: cfg.MaxFiles, maxBytes: cfg.MaxBytes},
 		telemetry: telemetry,
 		open:      newOpenFiles(),
-		queue:     newQueue(),
+		queue:     queue{patience: patience},
 		maxMemory: maxMemory,
-	}, nil
+	}
+	e.changed = sync.NewCond(&e.mu)
+	return e, nil
 }
 
 func (e *pprofExporter) start(_ context.Context, host component.Host) error {
@@ -98,7 +101,7 @@ func (e *pprofExporter) shutdown(ctx context.Context) error {
 	e.stopped = true
 	e.queue.failed = nil
 	e.write(e.open.all())
-	e.queue.changed()
+	e.changed.Broadcast()
 	for e.queue.writing && !e.queue.stalled && ctx.Err() == nil {
 		_ = e.wait(ctx) // the loop checks ctx
 	}

@@ -42,15 +42,6 @@ type queue struct {
 	stalled, abandoned bool
 	patience           time.Duration // never changed
 	failed             error         // last failure
-	progress           chan struct{} // closed when the queue changes
-}
-
-func newQueue() queue { return queue{patience: patience, progress: make(chan struct{})} }
-
-// changed wakes the goroutines that wait for the queue.
-func (q *queue) changed() {
-	close(q.progress)
-	q.progress = make(chan struct{})
 }
 
 // takeLargest removes and returns the waiting file with the largest memory.
@@ -78,15 +69,14 @@ func (q *queue) takeAll() []*openFile {
 // wait waits until the queue changes or ctx ends. The caller must hold the lock, which
 // wait releases while it waits.
 func (e *pprofExporter) wait(ctx context.Context) error {
-	progress := e.queue.progress
-	e.mu.Unlock()
-	defer e.mu.Lock()
-	select {
-	case <-progress:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	stop := context.AfterFunc(ctx, func() {
+		e.mu.Lock() // the caller waits now
+		defer e.mu.Unlock()
+		e.changed.Broadcast()
+	})
+	defer stop()
+	e.changed.Wait()
+	return ctx.Err()
 }
 
 // write adds files to the queue. The caller holds the lock.
@@ -118,7 +108,7 @@ func (e *pprofExporter) writeAll() {
 		e.mu.Lock()
 		q.memory -= 2 * f.size()
 		q.failed = cmp.Or(err, q.failed)
-		q.changed()
+		e.changed.Broadcast()
 	}
 	q.writing = false
 }
@@ -188,7 +178,7 @@ func (e *pprofExporter) stall(f *openFile) {
 		return
 	}
 	e.queue.stalled = true
-	e.queue.changed()
+	e.changed.Broadcast()
 	e.mu.Unlock()
 	e.set.Logger.Warn("disk does not answer, profiles wait in memory", zap.String("directory", e.dir.path), zap.Duration("after", e.queue.patience))
 	e.report(errStalled)
