@@ -108,7 +108,7 @@ func figure(f float64) string { return strconv.FormatFloat(reason.Round(f), 'f',
 // setSpan adds the span of a request that contributed to a transition, if such a span is
 // known. The transition must be recent, because the span belongs to the last reading.
 func (r *reporter) setSpan(e *hotunitsextension.Event, t units.Transition) {
-	span := r.span(t.Unit.Name(), t.Cause.Key)
+	span := r.requests.Span(t.Unit.Name(), t.Cause.Key)
 	e.TraceID, e.SpanID = trace.TraceID(span.Trace), trace.SpanID(span.ID)
 }
 
@@ -121,7 +121,7 @@ func (r *reporter) publishOpened(t units.Transition) {
 		e := event(hotunitsextension.GateOpened, "opened", t)
 		r.setSpan(&e, t)
 		var traces []string
-		for _, id := range r.slowest(t.Unit.Name(), t.Cause.Key) {
+		for _, id := range r.requests.Slowest(t.Unit.Name(), t.Cause.Key) {
 			traces = append(traces, id.String())
 		}
 		if len(traces) > 0 {
@@ -159,7 +159,7 @@ func (r *reporter) publishRequests(now time.Time, shutdown bool) {
 		t := r.closes[0]
 		r.closes = r.closes[1:]
 		var list []string
-		for _, s := range r.served(t.Opening.ID) {
+		for _, s := range r.requests.TakeSlowest(t.Opening.ID) {
 			of := hotunitsextension.Request{TraceID: s.Trace.String(), Route: texts.Cut(s.Route, maxRoute), Failed: s.Failed, Duration: reason.Round(s.Time), CPU: reason.Round(s.CPU), Waits: map[string]float64{}}
 			for kind, ms := range s.Waits {
 				of.Waits[texts.Cut(kind, maxKind)] = reason.Round(ms)

@@ -148,7 +148,7 @@ func newProcessorAt(set processor.Settings, cfg *Config, next xconsumer.Profiles
 	if err := p.requests.SetConditions(cfg.conditions()); err != nil {
 		return nil, err
 	}
-	p.reporter = &reporter{log: set.Logger, counters: metrics, span: p.requests.Span, slowest: p.requests.Slowest, served: p.requests.TakeSlowest}
+	p.reporter = &reporter{log: set.Logger, counters: metrics, requests: p.requests}
 	if err := metrics.Observe(p.units.Count, p.recorder.Held, p.policies); err != nil {
 		return nil, err
 	}

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/otel/attribute"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -29,15 +28,9 @@ type reporter struct {
 	log      *zap.Logger
 	counters *counters.Counters
 	events   *hotunitsextension.HotUnits // nil: events are not published
-	host     []attribute.KeyValue        // host.name, which is the resource of events that do not concern a unit
-	// span returns the span of a request that contributed to a monitor's reading. The span
-	// is empty if no such request is known.
-	span func(unit, key string) requests.Span
-	// slowest returns the traces of the slowest requests of a monitor's reading.
-	slowest func(unit, key string) []pcommon.TraceID
-	// served removes and returns the slowest requests that were sampled during an opening.
-	served func(opening string) []requests.Slow
-	closes []units.Transition // closings whose requests are not published yet
+	requests *requests.Intake
+	host     []attribute.KeyValue // host.name, which is the resource of events that do not concern a unit
+	closes   []units.Transition   // closings whose requests are not published yet
 }
 
 // notOpened contains the reasons why a gate does not open. Each reason has a text for the
@@ -139,7 +132,7 @@ func (r *reporter) opened(t units.Transition) {
 	}
 	fields = append(fields, zap.String("trigger_id", t.Opening.ID), zap.Time("until", t.Until))
 	fields = append(fields, kindFields(t.Opening)...)
-	if trace := r.span(t.Unit.Name(), t.Cause.Key).Trace; !trace.IsEmpty() {
+	if trace := r.requests.Span(t.Unit.Name(), t.Cause.Key).Trace; !trace.IsEmpty() {
 		fields = append(fields, zap.Stringer("trace_id", trace))
 	}
 	if len(t.Others) > 0 {

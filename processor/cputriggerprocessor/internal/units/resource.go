@@ -26,9 +26,8 @@ const (
 
 // resource contains the resource attributes of a unit's profiles, which events need.
 type resource struct {
-	attributes []attribute.KeyValue // never changed
-	dropped    int
-	size       int
+	hotunitsextension.Resource // its attributes are never changed
+
 	at         time.Time
 	pid        int    // pid of the process
 	executable string // path of the process's program
@@ -41,7 +40,7 @@ type resource struct {
 // of returns the kept attributes of a unit. If the service or the host is missing, of adds
 // it.
 func (r *resources) of(u *Unit) []attribute.KeyValue {
-	out := slices.Clip(u.resource.attributes)
+	out := slices.Clip(u.resource.Attributes)
 	add := func(key, value string) {
 		if value != "" && !slices.ContainsFunc(out, func(kv attribute.KeyValue) bool { return string(kv.Key) == key }) {
 			out = append(out, attribute.String(key, value))
@@ -82,21 +81,21 @@ func (r *resources) see(u *Unit, c identify.Claim, now time.Time) {
 	u.resource.at, u.resource.contained = now, contained
 	u.resource.pid, u.resource.executable = c.PID, Shorten(c.ExecutablePath)
 	if r.size+kept.Size > maxResourcesSize {
-		u.resource.dropped = len(kept.Attributes) + kept.Dropped
+		u.resource.Dropped = len(kept.Attributes) + kept.Dropped
 		return
 	}
 	r.size += kept.Size
 	if !contained {
-		kept.Attributes = append(kept.Attributes, u.resource.attributes...) // container.id, which forget has kept
+		kept.Attributes = append(kept.Attributes, u.resource.Attributes...) // container.id, which forget has kept
 	}
-	u.resource.attributes, u.resource.size, u.resource.dropped = kept.Attributes, kept.Size, kept.Dropped
+	u.resource.Resource = kept
 }
 
 // forget discards the resource of a unit, except for container.id.
 func (r *resources) forget(u *Unit) {
-	r.size -= u.resource.size
+	r.size -= u.resource.Size
 	u.resource = resource{}
 	if u.ContainerID != "" {
-		u.resource.attributes = []attribute.KeyValue{attribute.String(attr.ContainerID, u.ContainerID)}
+		u.resource.Attributes = []attribute.KeyValue{attribute.String(attr.ContainerID, u.ContainerID)}
 	}
 }

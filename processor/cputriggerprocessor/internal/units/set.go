@@ -547,7 +547,7 @@ func (s *Set) Described() []Described {
 	defer s.mu.Unlock()
 	out := make([]Described, 0, len(s.byName))
 	for _, u := range s.byName {
-		out = append(out, Described{u, u.resource.attributes})
+		out = append(out, Described{u, u.resource.Attributes})
 	}
 	return out
 }

@@ -39,7 +39,7 @@ func (s *Set) report(ts []trigger.Transition) {
 		out := Transition{Transition: t, UserShare: -1}
 		if u, ok := s.byName[t.Unit.Name()]; ok {
 			out.Service, out.UserShare = u.serviceName(), u.userShare
-			out.Resource, out.ResourceDropped = s.resources.of(u), u.resource.dropped
+			out.Resource, out.ResourceDropped = s.resources.of(u), u.resource.Dropped
 			out.OverBudget = u.heldBack != "" && t.Opening != nil && u.heldBack == t.Opening.ID
 		}
 		if o := t.Opening; o != nil {
