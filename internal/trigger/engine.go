@@ -35,7 +35,7 @@ type Engine struct {
 	roster  roster
 	places  places
 	queue   queue
-	journal journal
+	pending []Transition // since the last call that returned transitions
 	// services contains the cooldowns and budgets by service. dryServices contains the
 	// cooldowns of dry runs.
 	services, dryServices services
@@ -119,8 +119,7 @@ func (e *Engine) ActiveOpenings() int { return e.places.openings }
 
 // Evaluate makes every transition that is due. Openings close before new openings open. The
 // opening with the largest value / threshold opens first. Ties are ordered by the unit's
-// name. Baselines open last. The next call of Evaluate, Remove, SetPolicies or Close reuses
-// the returned slice.
+// name. Baselines open last.
 func (e *Engine) Evaluate(now time.Time) []Transition {
 	at := e.clock.see(now)
 	for _, u := range e.roster.live {
@@ -134,7 +133,7 @@ func (e *Engine) Evaluate(now time.Time) []Transition {
 	e.roster.forgetDue(now)
 	e.services.forgetDue(now)
 	e.dryServices.forgetDue(now)
-	return e.journal.take()
+	return e.take()
 }
 
 // Remove closes the openings of a unit that is gone and forgets its readings. The unit's
@@ -146,7 +145,7 @@ func (e *Engine) Remove(name string, now time.Time) []Transition {
 		u.histories, u.heat, u.over = nil, 0, false
 		e.roster.retire(u, now)
 	}
-	return e.journal.take()
+	return e.take()
 }
 
 // Forget forgets a removed unit and its cooldowns.
@@ -175,7 +174,14 @@ func (e *Engine) Close(now time.Time) []Transition {
 	for _, u := range e.roster.live {
 		u.abort(now, Shutdown)
 	}
-	return e.journal.take()
+	return e.take()
+}
+
+// take returns the transitions since its last call.
+func (e *Engine) take() []Transition {
+	taken := e.pending
+	e.pending = nil
+	return taken
 }
 
 // Affords reports whether max_bytes_per_hour leaves room for the given number of bytes.

@@ -348,10 +348,11 @@ func (m *machine) reportShut(now time.Time, at int64) {
 	m.report(Transition{Time: now, From: Watching, Reason: why, Cause: cause, Budget: budget, Repeated: again})
 }
 
-// report sets the transition's unit, policy and new state, and adds it to the journal.
+// report sets the transition's unit, policy and new state. The next call that returns
+// transitions returns it.
 func (m *machine) report(t Transition) {
 	t.Unit, t.Policy, t.To = m.unit, m.policy.Name, m.state
-	m.unit.engine.journal.add(t)
+	m.unit.engine.pending = append(m.unit.engine.pending, t)
 }
 
 // obstacle returns the reason why a policy in Watching does not open the gate although a

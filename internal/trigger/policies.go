@@ -28,8 +28,6 @@ import (
 // All other previous policies are removed. Their openings close, and their cooldowns are
 // forgotten. New policies begin in Watching, and apply to every unit until SetPolicy is
 // called. Indices of policies refer to the new list.
-//
-// The next call of Evaluate, Remove, SetPolicies or Close reuses the returned slice.
 func (e *Engine) SetPolicies(monitors []Monitor, policies []Policy, now time.Time) ([]Transition, error) {
 	c := e.config
 	c.Monitors, c.Policies = monitors, policies
@@ -52,7 +50,7 @@ func (e *Engine) SetPolicies(monitors []Monitor, policies []Policy, now time.Tim
 	}
 	e.restoreAwaited(now)
 	e.roster.forgetDue(now)
-	return e.journal.take(), nil
+	return e.take(), nil
 }
 
 // policyChange is the change from the current plan to the next plan.

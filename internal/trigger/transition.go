@@ -105,28 +105,3 @@ type Transition struct {
 	// accepted. It is false for dry runs.
 	NothingExported bool
 }
-
-// journal collects transitions until a call returns them.
-type journal struct {
-	pending []Transition
-	out     []Transition // the transitions that the last call returned
-}
-
-func (j *journal) add(t Transition) { j.pending = append(j.pending, t) }
-
-// take returns the transitions since its last call. The next call reuses the returned slice.
-func (j *journal) take() []Transition {
-	j.out, j.pending = j.pending, emptied(j.out)
-	return j.out
-}
-
-// emptied returns an empty slice that reuses the memory of s. If this memory is large,
-// which is rare, emptied returns nil to release it.
-func emptied[T any](s []T) []T {
-	const most = 1024
-	if cap(s) > most {
-		return nil
-	}
-	clear(s)
-	return s[:0]
-}

@@ -33,7 +33,7 @@ type Transition struct {
 	HeldBack, OverBudget bool
 }
 
-// report queues transitions. It copies them, because the engine's next call overwrites ts.
+// report queues transitions with the values of their units and openings.
 func (s *Set) report(ts []trigger.Transition) {
 	for _, t := range ts {
 		out := Transition{Transition: t, UserShare: -1}
