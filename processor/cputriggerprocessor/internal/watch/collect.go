@@ -7,7 +7,6 @@ package watch
 
 import (
 	"errors"
-	"math"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/monitor"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/reason"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/requests"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
@@ -311,7 +311,7 @@ func (c *Collector) follow(w *watched, out *units.Readings) {
 	c.logFrom(w)
 	for m, r := range out.Readings {
 		if r.Known {
-			c.Log.Debug("cpu reading", zap.String("unit", w.Name), zap.String("monitor", c.Monitors.Names[m]), zap.Float64("value", math.Round(r.Value*1000)/1000))
+			c.Log.Debug("cpu reading", zap.String("unit", w.Name), zap.String("monitor", c.Monitors.Names[m]), zap.Float64("value", reason.Round(r.Value)))
 		}
 	}
 }
