@@ -64,11 +64,12 @@ func EachOneOf[T ~string](key string, allowed, list []T) error {
 
 // Gone returns an error if the configuration contains a key of an earlier
 // version. gone maps each such key to the behaviour that replaces it. Nested keys
-// contain confmap's delimiter.
+// contain confmap's delimiter. A key of a list is a key of each of its items.
 func Gone(conf *confmap.Conf, gone map[string]string) error {
+	configured := conf.ToStringMap()
 	for _, key := range slices.Sorted(maps.Keys(gone)) {
-		if conf.IsSet(key) {
-			return fmt.Errorf("%s: this key is gone, remove it: %s", strings.ReplaceAll(key, confmap.KeyDelimiter, "."), gone[key])
+		if at, ok := (place{}).find(configured, strings.Split(key, confmap.KeyDelimiter)); ok {
+			return fmt.Errorf("%s: this key is gone, remove it: %s", at.key, gone[key])
 		}
 	}
 	return nil
@@ -85,6 +86,26 @@ type place struct {
 func (p place) below(key string) place {
 	p.key = strings.TrimPrefix(p.key+"."+key, ".")
 	return p
+}
+
+// find returns the first place below p at which a key is configured. path contains the
+// key and the keys around it.
+func (p place) find(configured any, path []string) (place, bool) {
+	switch configured := configured.(type) {
+	case []any:
+		for i, item := range configured {
+			if at, ok := (place{key: fmt.Sprintf("%s[%d]", p.key, i)}).find(item, path); ok {
+				return at, true
+			}
+		}
+	case map[string]any:
+		inner, ok := configured[path[0]]
+		if p = p.below(path[0]); ok && len(path) > 1 {
+			return p.find(inner, path[1:])
+		}
+		return p, ok
+	}
+	return place{}, false
 }
 
 // faults returns the faults in a configured value. t is the type that

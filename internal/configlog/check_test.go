@@ -28,6 +28,20 @@ type checked struct {
 	Labels   map[string]int                                   `mapstructure:"labels"`
 }
 
+func TestGone(t *testing.T) {
+	gone := map[string]string{"name": "a is used", "optional::every": "b is used", "list::count": "c is used"}
+	check := func(m map[string]any) error { return Gone(confmap.NewFromStringMap(m), gone) }
+	require.NoError(t, check(map[string]any{"count": 1, "optional": map[string]any{"count": 1}, "list": []any{nil, map[string]any{"every": "1s"}}}))
+	require.NoError(t, check(map[string]any{"optional": "every", "list": "count"}))
+	for fault, m := range map[string]map[string]any{
+		"name: this key is gone, remove it: a is used":           {"name": nil},
+		"optional.every: this key is gone, remove it: b is used": {"optional": map[string]any{"every": "1s"}},
+		"list[1].count: this key is gone, remove it: c is used":  {"list": []any{map[string]any{"every": "1s"}, map[string]any{"count": 1}}},
+	} {
+		require.EqualError(t, check(m), fault)
+	}
+}
+
 func TestCheck(t *testing.T) {
 	check := func(m map[string]any) error { return Check(confmap.NewFromStringMap(m), checked{}) }
 	require.NoError(t, check(map[string]any{
