@@ -62,9 +62,9 @@ type Config struct {
 	// are thread.name and thread.id. The default is [thread.name]. If the list is empty,
 	// threads are not distinguished.
 	ThreadAttributes []string `mapstructure:"thread_attributes"`
-	// Languages selects the languages whose functions appear in the stacks of hot units.
-	// All are true by default.
-	Languages languages.Enabled `mapstructure:"languages"`
+	// Languages lists the languages whose functions appear in the stacks of hot units. The
+	// default is all: java, node, php and python.
+	Languages []string `mapstructure:"languages"`
 	// GoroutineLabels lists the labels of goroutines that become attributes of samples of
 	// hot units. If it is empty, labels are not read. Default [http.route, rpc.method].
 	GoroutineLabels []string `mapstructure:"goroutine_labels"`
@@ -88,8 +88,6 @@ type Config struct {
 	BufferSize bytesize.Size `mapstructure:"buffer_size"`
 	// ExportInterval is the time between two exports. Default 5s.
 	ExportInterval time.Duration `mapstructure:"export_interval"`
-	// ExportTimeout is the deadline for one call of the next component. The default is 5s.
-	ExportTimeout time.Duration `mapstructure:"export_timeout"`
 
 	// prevents unkeyed literal initialization
 	_ struct{}
@@ -131,7 +129,7 @@ func createDefaultConfig() *Config {
 		KernelStacks:      KernelStacksAuto,
 		Unwind:            UnwindAuto,
 		ThreadAttributes:  []string{attr.ThreadName},
-		Languages:         languages.Enabled{Python: true, Java: true, Node: true, PHP: true},
+		Languages:         languages.Names(),
 		GoroutineLabels:   []string{"http.route", "rpc.method"},
 		MaxMemory:         128 * bytesize.MiB,
 		CPU:               oncpu.DefaultConfig(),
@@ -141,24 +139,31 @@ func createDefaultConfig() *Config {
 		Dotnet:            configoptional.Default(dotnet.DefaultConfig()),
 		BufferSize:        4 * bytesize.MiB,
 		ExportInterval:    5 * time.Second,
-		ExportTimeout:     5 * time.Second,
 	}
 }
 
 // goneKeys maps the keys of earlier versions to descriptions of the
 // behaviour that replaces the keys.
 var goneKeys = map[string]string{
-	"allocations::buffer_size": "its buffers have a sixteenth of buffer_size",
-	"stack_bytes":              "copies of stacks grow as programs need",
+	"allocations::buffer_size":      "its buffers have a sixteenth of buffer_size",
+	"dotnet::max_request_body_size": "a body may have 1 MiB, which is five times the profiler's largest buffer",
+	"export_timeout":                "the next component has 5 seconds for one batch; an exporter with a sending_queue accepts at once",
+	"pprof_endpoints::max_size":     "a profile may have 16 MiB",
+	"pprof_endpoints::timeout":      "a pull may take 10 seconds longer than duration",
+	"stack_bytes":                   "copies of stacks grow as programs need",
 }
 
 // Unmarshal accepts true and false for kernel_stacks, although YAML treats them as
 // booleans and not as strings. It refuses a fractional frequency, which would be truncated
-// silently. It turns off the sampler of running threads if the configuration contains only
-// .NET services or pprof endpoints.
+// silently, and a block of languages, which earlier versions had. It turns off the sampler
+// of running threads if the configuration contains only .NET services or pprof endpoints.
 func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 	if err := cmp.Or(configlog.Gone(conf, goneKeys), configlog.Check(conf, *cfg)); err != nil {
 		return err
+	}
+	if old, ok := conf.Get("languages").(map[string]any); ok {
+		shown := slices.DeleteFunc(languages.Names(), func(name string) bool { return old[name] == false })
+		return fmt.Errorf("languages: a list of names replaces this block, write languages: [%s]", strings.Join(shown, ", "))
 	}
 	if b, ok := conf.Get("kernel_stacks").(bool); ok {
 		err := conf.Merge(confmap.NewFromStringMap(map[string]any{"kernel_stacks": strconv.FormatBool(b)}))
@@ -210,12 +215,12 @@ func (cfg *Config) Validate() error {
 		configlog.Between("max_perf_events", cfg.MaxPerfEvents, 8, 1<<20),
 		configlog.OneOf("kernel_stacks", []KernelStacks{KernelStacksAuto, KernelStacksTrue, KernelStacksFalse}, cfg.KernelStacks),
 		configlog.OneOf("unwind", []Unwind{UnwindAuto, UnwindFramePointer, UnwindDwarf}, cfg.Unwind),
+		configlog.EachOneOf("languages", languages.Names(), cfg.Languages),
 		configlog.EachOneOf("thread_attributes", []string{attr.ThreadName, attr.ThreadID}, cfg.ThreadAttributes),
 		configlog.Between("max_memory", cfg.MaxMemory, 16*bytesize.MiB, 64*bytesize.GiB),
 		configlog.Between("buffer_size", cfg.BufferSize, buffer.MinSize, buffer.MaxSize),
 		// Backends refuse profiles that are older than one hour.
-		configlog.Between("export_interval", cfg.ExportInterval, 100*time.Millisecond, 10*time.Minute),
-		configlog.Between("export_timeout", cfg.ExportTimeout, time.Millisecond, 10*time.Minute))...)
+		configlog.Between("export_interval", cfg.ExportInterval, 100*time.Millisecond, 10*time.Minute))...)
 }
 
 // TargetConfig is an entry of targets.

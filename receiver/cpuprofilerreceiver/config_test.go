@@ -52,6 +52,7 @@ func TestConfigIsReadAsWritten(t *testing.T) {
 			KernelStacks:      KernelStacksTrue,
 			Unwind:            UnwindDwarf,
 			ThreadAttributes:  []string{"thread.name", "thread.id"},
+			Languages:         []string{"node"},
 			GoroutineLabels:   []string{"http.route", "tenant"},
 			CPU:               oncpu.Config{Enabled: true},
 			OffCPU:            configoptional.Some(offcpu.Config{When: sampler.WhenAlways, MinDuration: 2 * time.Millisecond, MaxEventsPerSecond: 100}),
@@ -60,13 +61,11 @@ func TestConfigIsReadAsWritten(t *testing.T) {
 			Dotnet: configoptional.Some(func() dotnet.Config {
 				d := dotnet.DefaultConfig()
 				d.ServerConfig.NetAddr.Transport, d.ServerConfig.NetAddr.Endpoint = "unix", "/run/hotprofile/dotnet.sock"
-				d.ServerConfig.MaxRequestBodySize = 300_000
 				d.SocketMode = 0o666
 				return d
 			}()),
 			BufferSize:     200 * bytesize.KiB,
 			ExportInterval: 10 * time.Second,
-			ExportTimeout:  2 * time.Second,
 		},
 		"overhead_number":    with(func(c *Config) { c.MaxOverhead = 3 }),
 		"overhead_fraction":  with(func(c *Config) { c.MaxOverhead = 0.25 }),
@@ -74,6 +73,7 @@ func TestConfigIsReadAsWritten(t *testing.T) {
 		"kernel_false":       with(func(c *Config) { c.KernelStacks = KernelStacksFalse }),
 		"kernel_auto":        createDefaultConfig(),
 		"threads_together":   with(func(c *Config) { c.ThreadAttributes = []string{} }),
+		"no_languages":       with(func(c *Config) { c.Languages = []string{} }),
 		"no_labels":          with(func(c *Config) { c.GoroutineLabels = []string{} }),
 		"bytes":              with(func(c *Config) { c.BufferSize = bytesize.MiB }),
 		"cpu_block_empty":    createDefaultConfig(),
@@ -172,7 +172,9 @@ func TestConfigFaultsNameTheirKeyAndWhatIsAllowed(t *testing.T) {
 		"interval zero":                  {map[string]any{"export_interval": "0s"}, []string{"export_interval", "between 100ms and 10m"}},
 		"interval over an hour":          {map[string]any{"export_interval": "2h"}, []string{"export_interval", "between 100ms and 10m"}},
 		"dotnet compressed by zstd":      {map[string]any{"dotnet": map[string]any{"compression_algorithms": []any{"zstd"}}}, []string{"dotnet", "compression_algorithms", "zstd"}},
-		"timeout negative":               {map[string]any{"export_timeout": "-1s"}, []string{"export_timeout", "between 1ms and 10m"}},
+		"export timeout":                 {map[string]any{"export_timeout": "5s"}, []string{"export_timeout: this key is gone", "5 seconds"}},
+		"language unknown":               {map[string]any{"languages": []any{"java", "ruby"}}, []string{`languages[1]: "ruby" is not one of java, node, php, python`}},
+		"languages as a block":           {map[string]any{"languages": map[string]any{"python": false, "php": true}}, []string{"languages", "write languages: [java, node, php]"}},
 		"discovery zero":                 {map[string]any{"discovery_interval": "0s"}, []string{"discovery_interval", "between 100ms and 1h"}},
 		"dotnet key unknown":             {map[string]any{"dotnet": map[string]any{"socket_mod": 1}}, []string{"socket_mod"}},
 		"dotnet port is not a number":    {map[string]any{"dotnet": map[string]any{"endpoint": "localhost:65536"}}, []string{"dotnet", "endpoint", "host:port"}},
@@ -181,10 +183,10 @@ func TestConfigFaultsNameTheirKeyAndWhatIsAllowed(t *testing.T) {
 		"dotnet transport unknown":       {map[string]any{"dotnet": map[string]any{"transport": "udp"}}, []string{"dotnet", "transport", "tcp, tcp4, tcp6, unix"}},
 		"dotnet mode decimal":            {map[string]any{"dotnet": map[string]any{"socket_mode": 660}}, []string{"dotnet", "socket_mode", "1224", "octal"}},
 		"dotnet mode no number":          {map[string]any{"dotnet": map[string]any{"socket_mode": "rw"}}, []string{"socket_mode", "octal"}},
-		"dotnet body unbounded":          {map[string]any{"dotnet": map[string]any{"max_request_body_size": 0}}, []string{"dotnet", "max_request_body_size", "1024", "16777216"}},
+		"dotnet body":                    {map[string]any{"dotnet": map[string]any{"max_request_body_size": 4096}}, []string{"dotnet.max_request_body_size: this key is gone", "1 MiB"}},
 		"all faults at once": {
-			map[string]any{"frequency": 0, "buffer_size": "1KiB", "export_timeout": "0s", "kernel_stacks": "x"},
-			[]string{"frequency", "buffer_size", "export_timeout", "kernel_stacks"},
+			map[string]any{"frequency": 0, "buffer_size": "1KiB", "export_interval": "0s", "kernel_stacks": "x"},
+			[]string{"frequency", "buffer_size", "export_interval", "kernel_stacks"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -155,11 +155,9 @@ func BenchmarkDotnetBuffer(b *testing.B) {
 				}
 			})
 		}
-		cfg := createDefaultConfig()
-		intakeOf(b, "tcp", nil)(cfg)
 		buffer := buffer.New(1<<20, buffer.SystemClock{})
-		intake := dotnet.New(cfg.Dotnet.Get(), &sampler.Shared{
-			Buffer: buffer, ThreadName: true, ExportInterval: cfg.ExportInterval, Logger: zap.NewNop(),
+		intake := dotnet.New(&sampler.Shared{
+			Buffer: buffer, ThreadName: true, ExportInterval: createDefaultConfig().ExportInterval, Logger: zap.NewNop(),
 		}, nil)
 		run("intake", func(c *dotnettest.Capture) {
 			req, _ := http.NewRequest(http.MethodPost, c.Path(), bytes.NewReader(c.Bytes))

@@ -43,12 +43,10 @@ func TestDotnetGolden(t *testing.T) {
 	for _, name := range []string{"web/002.threads", "allocations/021.allocations", "selected/003.selected", "selected/042.threads", "names/003.allocations"} {
 		t.Run(name, func(t *testing.T) {
 			buffer := buffer.New(1<<20, &fakeClock{offset: 1})
-			cfg := createDefaultConfig()
-			intakeOf(t, "unix", nil)(cfg)
 			who := processes.Identity{Process: procfs.Process{PID: 77, Start: 5}, Started: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC), Cgroup: "/system.slice/shop.service"}
-			intake := dotnet.New(cfg.Dotnet.Get(), &sampler.Shared{
+			intake := dotnet.New(&sampler.Shared{
 				HostInfo: sampler.HostInfo{Name: "node-1"}, Buffer: buffer, ThreadName: true,
-				ExportInterval: cfg.ExportInterval, Logger: zap.NewNop(),
+				ExportInterval: createDefaultConfig().ExportInterval, Logger: zap.NewNop(),
 			}, func(int) (processes.Identity, error) { return who, nil })
 			c := dotnettest.Read(t, name)[0]
 			req := httptest.NewRequest(http.MethodPost, c.Path(), bytes.NewReader(c.Bytes))

@@ -113,10 +113,10 @@ func (e *emitter) Stop(ctx context.Context) error {
 	close(e.stop)
 	<-e.recorded
 	defer e.cancel()
-	timeout := time.AfterFunc(e.cfg.ExportTimeout, e.cancel)
+	timeout := time.AfterFunc(e.exportTimeout, e.cancel)
 	defer timeout.Stop()
-	ctx, cancel := context.WithTimeoutCause(ctx, e.cfg.ExportTimeout+e.patience,
-		fmt.Errorf("emit the last profiles: the next component has not returned within %v (export_timeout) and ignores that its context was cancelled %v ago; it is left behind", e.cfg.ExportTimeout, e.patience))
+	ctx, cancel := context.WithTimeoutCause(ctx, e.exportTimeout+e.patience,
+		fmt.Errorf("emit the last profiles: the next component has not returned within %v and ignores that its context was cancelled %v ago; it is left behind", e.exportTimeout, e.patience))
 	defer cancel()
 	if late.Wait(ctx, e.done, e.cancel, stuckTimeout) {
 		return nil
@@ -128,6 +128,9 @@ func (e *emitter) Stop(ctx context.Context) error {
 func (*emitter) Record(context.Context) {}
 
 const (
+	// exportTimeout is the deadline for one batch, which the next component accepts in
+	// several calls.
+	exportTimeout = 5 * time.Second
 	// stuckTimeout is the time that a component has to return after Shutdown has cancelled
 	// its context.
 	stuckTimeout = 500 * time.Millisecond
@@ -223,7 +226,7 @@ func (e *emitter) consume(batch *samples.Batch) {
 	e.counters.CPUProfilerStacks.Add(context.Background(), int64(whole), sampler.With("outcome", "whole"))
 	e.counters.CPUProfilerStacks.Add(context.Background(), int64(truncated), sampler.With("outcome", "truncated"))
 
-	ctx, cancel := context.WithTimeout(e.ctx, e.cfg.ExportTimeout)
+	ctx, cancel := context.WithTimeout(e.ctx, e.exportTimeout)
 	defer cancel()
 	left := tallyOf(batch)
 	failed, tried := 0, false
@@ -239,7 +242,7 @@ func (e *emitter) consume(batch *samples.Batch) {
 		if err := ctx.Err(); err != nil && tried {
 			outcome = sampler.Refused // no time is left for this request
 			if failure == nil {
-				failure = fmt.Errorf("emit a batch of %d samples within %v (export_timeout): %w", batch.Count(), e.cfg.ExportTimeout, err)
+				failure = fmt.Errorf("emit a batch of %d samples within %v: %w", batch.Count(), e.exportTimeout, err)
 			}
 		} else {
 			op := e.obs.StartProfilesOp(ctx)

@@ -54,7 +54,7 @@ func newEmitterTest(t *testing.T, next xconsumer.Profiles, change func(*emitter)
 	require.NoError(t, err)
 	x.emitter = &emitter{
 		profiler: &profiler{
-			cfg:  &Config{ExportInterval: time.Hour, ExportTimeout: time.Minute},
+			cfg: &Config{ExportInterval: time.Hour}, exportTimeout: time.Minute,
 			next: next, obs: obs, telemetry: builder, logger: zap.New(core), meters: new(sampler.Meters), spent: make(map[string]time.Duration),
 		},
 		patience: time.Minute,
@@ -205,7 +205,7 @@ func TestEmitterContextHasTheExportTimeout(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	})
-	x := newEmitterTest(t, next, func(e *emitter) { e.cfg.ExportInterval, e.cfg.ExportTimeout = time.Millisecond, 20*time.Millisecond })
+	x := newEmitterTest(t, next, func(e *emitter) { e.cfg.ExportInterval, e.exportTimeout = time.Millisecond, 20*time.Millisecond })
 	x.addEvents(5)
 	require.Eventually(t, func() bool { return x.counted()["refused"] == 5 }, 30*time.Second, time.Millisecond)
 	require.NoError(t, x.Stop(context.Background()))
@@ -220,7 +220,7 @@ func TestEmitterConsumerThatBlocksFillsBothBuffersAndNoMore(t *testing.T) {
 	})
 	// At the end, all remaining samples must be emitted within the
 	// timeout, even on a busy machine.
-	x := newEmitterTest(t, next, func(e *emitter) { e.cfg.ExportInterval, e.cfg.ExportTimeout = time.Millisecond, time.Second })
+	x := newEmitterTest(t, next, func(e *emitter) { e.cfg.ExportInterval, e.exportTimeout = time.Millisecond, time.Second })
 	in := x.addEvents(1)
 	<-called
 	for !x.buffer.Paused() {
@@ -250,7 +250,7 @@ func TestEmitterShutdownCancelsACallThatDoesNotEnd(t *testing.T) {
 		<-x.ctx.Done()
 		return ctx.Err()
 	})
-	x = newEmitterTest(t, next, func(e *emitter) { e.cfg.ExportTimeout = 50 * time.Millisecond })
+	x = newEmitterTest(t, next, func(e *emitter) { e.exportTimeout = 50 * time.Millisecond })
 	in := 0
 	for !x.buffer.Paused() {
 		in += x.addEvents(1)
@@ -288,7 +288,7 @@ func TestEmitterStopWithoutADeadlineLeavesBehindAComponentThatDoesNotReturn(t *t
 		return nil
 	})
 	x := newEmitterTest(t, next, func(e *emitter) {
-		e.cfg.ExportInterval, e.cfg.ExportTimeout, e.patience = time.Millisecond, 10*time.Millisecond, 10*time.Millisecond
+		e.cfg.ExportInterval, e.exportTimeout, e.patience = time.Millisecond, 10*time.Millisecond, 10*time.Millisecond
 	})
 	x.addEvents(1)
 	<-called
@@ -305,7 +305,7 @@ func TestEmitterDropsTheRestOfABatchThatExpired(t *testing.T) {
 		return nil
 	})
 	x := newEmitterTest(t, next, func(e *emitter) {
-		e.cfg.ExportTimeout = time.Millisecond
+		e.exportTimeout = time.Millisecond
 		e.sources = nil
 		e.add("samples", buffer.New(64<<20, buffer.SystemClock{}), nil)
 	})

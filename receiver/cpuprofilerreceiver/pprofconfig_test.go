@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/confmap"
 
-	"github.com/hotprofile/hotprofile/internal/bytesize"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/pprof"
 )
@@ -26,7 +25,7 @@ func TestConfigPprofEndpointsHaveDefaultsOfTheirOwn(t *testing.T) {
 	require.NoError(t, confmap.NewFromStringMap(map[string]any{"pprof_endpoints": []any{
 		map[string]any{"socket": "/run/a.sock"},
 		map[string]any{
-			"endpoint": "https://b/debug/pprof", "when": "hot", "profiles": []any{"heap"}, "interval": "30s", "duration": "5s", "timeout": "1s", "max_size": "1MiB",
+			"endpoint": "https://b/debug/pprof", "when": "hot", "profiles": []any{"heap"}, "interval": "30s", "duration": "5s",
 			"headers": map[string]any{"X-A": "b"}, "target": map[string]any{"pid": 7}, "resource": map[string]any{"service.name": "checkout"},
 		},
 	}}).Unmarshal(cfg))
@@ -38,8 +37,7 @@ func TestConfigPprofEndpointsHaveDefaultsOfTheirOwn(t *testing.T) {
 	require.Equal(t, "https://b/debug/pprof", second.ClientConfig.Endpoint)
 	require.Equal(t, sampler.WhenHot, second.When)
 	require.Equal(t, []string{"heap"}, second.Profiles)
-	require.Equal(t, []time.Duration{30 * time.Second, 5 * time.Second, time.Second}, []time.Duration{second.Interval, second.Duration, second.ClientConfig.Timeout})
-	require.Equal(t, bytesize.MiB, second.MaxSize)
+	require.Equal(t, []time.Duration{30 * time.Second, 5 * time.Second, 10 * time.Second}, []time.Duration{second.Interval, second.Duration, second.ClientConfig.Timeout})
 	require.Len(t, second.ClientConfig.Headers, 1)
 	require.Equal(t, TargetConfig{PID: 7}, *second.Target.Get())
 	require.Equal(t, map[string]any{"service.name": "checkout"}, second.Resource)
@@ -63,8 +61,8 @@ func TestConfigFaultsOfPprofEndpointsNameTheirKey(t *testing.T) {
 		"interval":              {pprofWith(map[string]any{"endpoint": "http://a", "interval": "1ms"}), []string{"interval", "between 1s and 24h"}},
 		"duration too long":     {pprofWith(map[string]any{"endpoint": "http://a", "interval": "5s"}), []string{"duration", "between 1s and interval"}},
 		"duration of parts":     {pprofWith(map[string]any{"endpoint": "http://a", "duration": "1500ms"}), []string{"duration", "whole seconds"}},
-		"without timeout":       {pprofWith(map[string]any{"endpoint": "http://a", "timeout": 0}), []string{"timeout", "above 0"}},
-		"size":                  {pprofWith(map[string]any{"endpoint": "http://a", "max_size": 1}), []string{"max_size", "between 64KiB and 256MiB"}},
+		"timeout":               {pprofWith(map[string]any{"endpoint": "http://a", "timeout": "5s"}), []string{"pprof_endpoints[0].timeout: this key is gone", "10 seconds longer than duration"}},
+		"size":                  {pprofWith(map[string]any{"endpoint": "http://a", "max_size": "1MiB"}), []string{"pprof_endpoints[0].max_size: this key is gone", "16 MiB"}},
 		"target":                {pprofWith(map[string]any{"endpoint": "http://a", "target": map[string]any{"pid": 1, "cgroup": "/a"}}), []string{"target", "exactly one"}},
 		"pid as resource":       {pprofWith(map[string]any{"endpoint": "http://a", "resource": map[string]any{"process.pid": 1}}), []string{"resource", "target"}},
 		"reason as resource":    {pprofWith(map[string]any{"endpoint": "http://a", "resource": map[string]any{"hotprofile.x": "y"}}), []string{"resource", "cpu_trigger"}},

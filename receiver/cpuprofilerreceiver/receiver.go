@@ -45,6 +45,8 @@ type profiler struct {
 	logger    *zap.Logger
 	// goos is the operating system. Tests can change it.
 	goos string
+	// exportTimeout is the deadline for one batch. Tests can change it.
+	exportTimeout time.Duration
 
 	// parts contains the shared part of the samplers that use perf events, the emitter, and
 	// the samplers. The parts are in the order in which they start.
@@ -69,7 +71,7 @@ func newReceiver(set receiver.Settings, cfg *Config, next xconsumer.Profiles) (*
 	}
 	return &profiler{
 		cfg: cfg, settings: set, next: next, obs: obs, telemetry: telemetry, logger: set.Logger,
-		goos: runtime.GOOS, meters: new(sampler.Meters), spent: make(map[string]time.Duration),
+		goos: runtime.GOOS, exportTimeout: exportTimeout, meters: new(sampler.Meters), spent: make(map[string]time.Duration),
 	}, nil
 }
 
@@ -204,7 +206,7 @@ func (p *profiler) record(ctx context.Context) {
 }
 
 // Shutdown stops sampling, emits the remaining samples, and waits until all parts have
-// stopped. If a component does not return within export_timeout, its context is
+// stopped. If a component does not return within exportTimeout, its context is
 // cancelled. If the component still does not return, Shutdown waits until ctx ends,
 // but at most maxPatience longer.
 func (p *profiler) Shutdown(ctx context.Context) (err error) {

@@ -95,6 +95,12 @@ func start(t *testing.T, change func(*Config)) *running {
 // nil, the profiles go to r.sink.
 func startTo(t *testing.T, next xconsumer.Profiles, change func(*Config), extensions ...component.Component) *running {
 	t.Helper()
+	return startWithin(t, exportTimeout, next, change, extensions...)
+}
+
+// startWithin does the same as startTo, but with another deadline for a batch.
+func startWithin(t *testing.T, timeout time.Duration, next xconsumer.Profiles, change func(*Config), extensions ...component.Component) *running {
+	t.Helper()
 	with := make(map[component.ID]component.Component)
 	for i, e := range extensions {
 		with[component.MustNewIDWithName("extension", strconv.Itoa(i))] = e
@@ -120,6 +126,7 @@ func startTo(t *testing.T, next xconsumer.Profiles, change func(*Config), extens
 	var err error
 	r.component, err = NewFactory().(xreceiver.Factory).CreateProfiles(context.Background(), set, cfg, next)
 	require.NoError(t, err)
+	r.component.(*profiler).exportTimeout = timeout
 	require.NoError(t, r.component.Start(context.Background(), r))
 	t.Cleanup(r.stop)
 	return r
@@ -635,9 +642,8 @@ func TestReceiverPausesWhenBuffersAreFullAndRecovers(t *testing.T) {
 		}
 		return sink.ConsumeProfiles(ctx, p)
 	})
-	r := startTo(t, next, func(c *Config) {
+	r := startWithin(t, 50*time.Millisecond, next, func(c *Config) {
 		c.BufferSize = 64 * bytesize.KiB
-		c.ExportTimeout = 50 * time.Millisecond
 		c.ThreadAttributes = []string{"thread.name", "thread.id"}
 		c.Frequency = 999
 	})
@@ -680,7 +686,7 @@ func TestReceiverShutdownWhileAConsumerBlocks(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	})
-	r := startTo(t, next, func(c *Config) { c.ExportTimeout = 100 * time.Millisecond })
+	r := startWithin(t, 100*time.Millisecond, next, nil)
 	<-called
 	r.stop()
 	r.stop()
@@ -787,7 +793,7 @@ func TestReceiverLogsItsConfigurationOnce(t *testing.T) {
 	lines := r.logs.FilterMessage("Continuous profiling configuration:").All()
 	require.Len(t, lines, 1)
 	require.Equal(t, zap.DebugLevel, lines[0].Level)
-	require.Contains(t, fmt.Sprint(lines[0].ContextMap()["cpu_profiler"]), "export_timeout:5s")
+	require.Contains(t, fmt.Sprint(lines[0].ContextMap()["cpu_profiler"]), "export_interval:200ms")
 }
 
 // asNobody runs the test again in a new process, whose account has no privileges. In the new

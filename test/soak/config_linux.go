@@ -42,7 +42,6 @@ receivers:
     max_overhead: 0 # or the frequency would fall until nothing is lost
     buffer_size: 256KiB
     export_interval: 1s
-    export_timeout: {{if .Direct}}4s{{else}}30s{{end}}
     off_cpu: {when: hot, min_duration: 100us, max_events_per_second: 200}
     {{- if not .Direct}}
     allocations: {when: hot, max_samples_per_minute: 120}

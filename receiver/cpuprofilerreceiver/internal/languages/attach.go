@@ -78,26 +78,29 @@ func (w *Walker) check(p *process, of *processes.Process) {
 	}
 }
 
+// shows reports whether the functions of a language are shown.
+func (w *Walker) shows(language string) bool { return slices.Contains(w.cfg.Languages, language) }
+
 // attach starts walking the stacks of a process if its language is enabled.
 func (w *Walker) attach(p *process, l interpreter.Layout) {
 	if w.all >= maxWalked {
 		return
 	}
 	switch {
-	case l.Python != nil && w.cfg.Python:
+	case l.Python != nil && w.shows(Python):
 		p.python = l.Python
 		p.threads = make(map[int]*thread)
 		p.codes = make(map[uint64]*pythonCode)
 		w.attached++
-	case l.HotSpot != nil && w.cfg.Java:
+	case l.HotSpot != nil && w.shows(Java):
 		p.java = &java{
 			HotSpot: l.HotSpot, blobs: make(map[uint64]*blob),
 			named: make(map[interpreter.Code]uint64), constants: make(map[uint64]uint64),
 		}
-	case l.PHP != nil && w.cfg.PHP:
+	case l.PHP != nil && w.shows(PHP):
 		p.php = &php{PHP: l.PHP, named: make(map[phpFrame]uint64)}
 		w.attached++
-	case l.V8 != nil && w.cfg.Node:
+	case l.V8 != nil && w.shows(Node):
 		p.node = &node{V8: l.V8, codes: make(map[uint64]*v8Code), named: make(map[interpreter.Code]uint64), since: w.now}
 		p.held = nodeHeld
 	default:

@@ -38,7 +38,7 @@ func TestUnknownLayoutIsLoggedOnce(t *testing.T) {
 	now := int64(time.Hour)
 	driver := &strangeDriver{err: errors.New("unknown version")}
 	w := NewWalker(Config{
-		Enabled: Enabled{Python: true}, Driver: driver, Logger: zap.New(core), Now: func() int64 { return now },
+		Languages: []string{Python}, Driver: driver, Logger: zap.New(core), Now: func() int64 { return now },
 		Hot:    func() func(*processes.Process) bool { return func(*processes.Process) bool { return true } },
 		Access: mappedfile.Access{Runner: deadline.New(zap.NewNop(), nil, nil), Meter: new(cputime.Meter), Budget: cputime.NewBudget(1, zap.NewNop(), time.Now)},
 	})

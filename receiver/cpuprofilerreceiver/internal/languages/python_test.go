@@ -187,7 +187,7 @@ func newTestWalker(t testing.TB, l *interpreter.Python, read func(int, uint64, [
 func newTestWalkerOf(l interpreter.Layout, read func(int, uint64, []byte) int) (*Walker, *processes.Process) {
 	now := int64(time.Hour)
 	w := NewWalker(Config{
-		Enabled: Enabled{Python: true, Java: true, Node: true, PHP: true}, Driver: noDriver{}, Read: read, Logger: zap.NewNop(), Now: func() int64 { return now },
+		Languages: Names(), Driver: noDriver{}, Read: read, Logger: zap.NewNop(), Now: func() int64 { return now },
 		Hot: func() func(*processes.Process) bool { return func(*processes.Process) bool { return true } },
 	})
 	of := processes.NewTable(processes.Config{}).Lookup(os.Getpid(), 0)

@@ -29,9 +29,21 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
 
+// These are the names of the languages.
+const (
+	Java   = "java"
+	Node   = "node"
+	PHP    = "php"
+	Python = "python"
+)
+
+// Names lists the languages whose functions can be shown, in alphabetical order.
+func Names() []string { return []string{Java, Node, PHP, Python} }
+
 // Config configures a Walker.
 type Config struct {
-	Enabled
+	// Languages lists the names of the languages whose functions are shown.
+	Languages []string
 	mappedfile.Access
 	Driver interpreter.Driver
 	// Hot returns a function that reports whether a process belongs to a hot or warm unit
@@ -47,27 +59,6 @@ type Config struct {
 	// Read reads the memory of a process and returns the number of bytes read. nil means
 	// process_vm_readv.
 	Read func(pid int, address uint64, b []byte) int
-}
-
-// Enabled selects languages.
-type Enabled struct {
-	// Python, Java, Node and PHP enable the search for the functions of CPython, HotSpot,
-	// Node.js and PHP programs.
-	Python bool `mapstructure:"python"`
-	Java   bool `mapstructure:"java"`
-	Node   bool `mapstructure:"node"`
-	PHP    bool `mapstructure:"php"`
-
-	// forces keyed literals
-	_ struct{}
-}
-
-// Driver returns the driver of the enabled languages, or nil if no language is enabled.
-func (e Enabled) Driver() interpreter.Driver {
-	if e == (Enabled{}) {
-		return nil
-	}
-	return interpreter.Registered()
 }
 
 // Outcome is the result of one walk.
@@ -272,9 +263,9 @@ type thread struct {
 	linked int64
 }
 
-// NewWalker returns a Walker, or nil if cfg has no driver.
+// NewWalker returns a Walker, or nil if cfg has no driver or no language.
 func NewWalker(cfg Config) *Walker {
-	if cfg.Driver == nil {
+	if cfg.Driver == nil || len(cfg.Languages) == 0 {
 		return nil
 	}
 	if cfg.Read == nil {

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
+	"github.com/hotprofile/hotprofile/internal/interpreter"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/procfs"
@@ -37,8 +38,8 @@ type PerfConfig struct {
 	MaxEvents int
 	Kernel    attach.KernelStacks
 	Unwind    unwind.Mode
-	// Languages selects the languages whose functions appear in the stacks of hot units.
-	Languages languages.Enabled
+	// Languages lists the languages whose functions appear in the stacks of hot units.
+	Languages []string
 	// Labels are the keys of the goroutine labels that become attributes.
 	// Without keys, labels are not read.
 	Labels []string
@@ -271,11 +272,11 @@ func (p *Perf) walker(of *samples.Type) *languages.Walker {
 		return nil
 	}
 	return languages.NewWalker(languages.Config{
-		Enabled: p.Languages,
-		Labels:  p.Labels,
-		Access:  p.access,
-		Driver:  p.Languages.Driver(),
-		Hot:     p.hot,
+		Languages: p.Languages,
+		Labels:    p.Labels,
+		Access:    p.access,
+		Driver:    interpreter.Registered(),
+		Hot:       p.hot,
 		Open: func(m *samples.Mapping) (*os.File, error) {
 			f, _, err := mappedfile.Open(nil, p.access.Root, m)
 			return f, err

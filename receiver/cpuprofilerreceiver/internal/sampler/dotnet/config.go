@@ -17,7 +17,6 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 
 	"github.com/hotprofile/hotprofile/internal/bytesize"
-	"github.com/hotprofile/hotprofile/internal/configlog"
 	"github.com/hotprofile/hotprofile/internal/httplisten"
 	"github.com/hotprofile/hotprofile/internal/unixsocket"
 )
@@ -25,9 +24,9 @@ import (
 // Config is the block dotnet of the configuration. It configures the server that receives
 // buffers from .NET services.
 type Config struct {
-	// ServerConfig contains all keys of confighttp's server. The default endpoint is
+	// ServerConfig contains the keys of confighttp's server. The default endpoint is
 	// localhost:4319. With transport unix, the endpoint is the path of a socket.
-	// max_request_body_size is 1 MiB by default, and at most 16 MiB.
+	// MaxRequestBodySize is always maxBody.
 	ServerConfig confighttp.ServerConfig `mapstructure:",squash"`
 	// SocketMode is the file mode of the socket, which decides who may connect. Default
 	// 0660. It has an effect only if transport is unix.
@@ -62,6 +61,10 @@ func (m SocketMode) MarshalText() ([]byte, error) { return []byte(m.String()), n
 // String returns octal digits with a leading 0.
 func (m SocketMode) String() string { return fmt.Sprintf("%04o", uint32(m)) }
 
+// maxBody is the maximum size of a body in bytes, both as sent and decompressed. The
+// largest buffer of the profiler is slightly larger than 200 KiB.
+const maxBody = int64(bytesize.MiB)
+
 // compressions lists the accepted compressions of a body.
 var compressions = []string{"", "gzip"}
 
@@ -77,7 +80,7 @@ func DefaultConfig() Config {
 	// The timeout is longer than the timeout of HttpClient, so that HttpClient closes
 	// idle connections.
 	server.Keepalive = configoptional.Some(confighttp.KeepaliveServerConfig{IdleTimeout: 2 * time.Minute})
-	server.MaxRequestBodySize = int64(bytesize.MiB)
+	server.MaxRequestBodySize = maxBody
 	server.CompressionAlgorithms = slices.Clone(compressions)
 	return Config{ServerConfig: server, SocketMode: 0o660}
 }
@@ -99,8 +102,6 @@ func (c *Config) Validate() error {
 			fault("compression_algorithms: %q is not one of gzip and \"\", no compression", name)
 		}
 	}
-	// The largest buffer of the profiler is slightly larger than 200 KiB.
-	errs = append(errs, configlog.Between("max_request_body_size", c.ServerConfig.MaxRequestBodySize, int64(bytesize.KiB), int64(16*bytesize.MiB)))
 	return errors.Join(errs...)
 }
 

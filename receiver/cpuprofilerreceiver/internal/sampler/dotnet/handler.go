@@ -210,7 +210,7 @@ func (in *Intake) identify(ctx context.Context) (processes.Identity, *problem) {
 
 // read reads the body of a request.
 func (in *Intake) read(w http.ResponseWriter, r *http.Request, into *body) *problem {
-	err := into.read(http.MaxBytesReader(w, r.Body, in.maxBody))
+	err := into.read(http.MaxBytesReader(w, r.Body, maxBody))
 	var tooLarge *http.MaxBytesError
 	switch {
 	case err == nil:

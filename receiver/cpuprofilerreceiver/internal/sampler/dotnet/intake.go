@@ -39,7 +39,6 @@ type Intake struct {
 	*sampler.Shared
 	sink       sampler.SentSink
 	identityOf func(pid int) (processes.Identity, error) // the process at the other end of a Unix socket
-	maxBody    int64                                     // maximum size of a buffer in bytes
 	slots      chan struct{}
 	maxWait    time.Duration
 	memory     *memory
@@ -89,12 +88,12 @@ type Events struct {
 }
 
 // New returns an intake.
-func New(cfg *Config, s *sampler.Shared, identify func(pid int) (processes.Identity, error)) *Intake {
-	decoder, maxBody := nativeformat.NewDecoder(0), cfg.ServerConfig.MaxRequestBodySize
+func New(s *sampler.Shared, identify func(pid int) (processes.Identity, error)) *Intake {
+	decoder := nativeformat.NewDecoder(0)
 	in := &Intake{
-		Shared: s, sink: s.Buffer, identityOf: identify, maxBody: maxBody, now: time.Now,
+		Shared: s, sink: s.Buffer, identityOf: identify, now: time.Now,
 		slots: make(chan struct{}, maxRequests), maxWait: maxWait,
-		memory:  &memory{left: semaphore.NewWeighted(max(maxBodies, 4*maxBody))},
+		memory:  &memory{left: semaphore.NewWeighted(maxBodies)},
 		decoder: decoder,
 		stacks:  newStacks(decoder, maxStackBytes),
 	}

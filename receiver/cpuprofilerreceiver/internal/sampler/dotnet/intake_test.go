@@ -75,8 +75,7 @@ func newRig(t testing.TB, change func(*Intake)) *rig {
 	t.Helper()
 	core, logs := observer.New(zap.InfoLevel)
 	r := &rig{sink: &sink{room: -1}, logs: logs}
-	cfg := DefaultConfig()
-	r.Intake = New(&cfg, &sampler.Shared{ThreadName: true, ExportInterval: 1500 * time.Millisecond, Logger: zap.New(core)}, func(pid int) (processes.Identity, error) {
+	r.Intake = New(&sampler.Shared{ThreadName: true, ExportInterval: 1500 * time.Millisecond, Logger: zap.New(core)}, func(pid int) (processes.Identity, error) {
 		return processes.Identity{Process: procfs.Process{PID: pid, Start: uint64(pid)}}, nil
 	})
 	r.Intake.sink, r.now = r.sink, func() time.Time { return recorded }

@@ -47,7 +47,7 @@ type Server struct {
 // NewServer returns a server that does not listen yet.
 func NewServer(cfg *Config, s *sampler.Shared) (*Server, error) {
 	identify := processes.NewIdentifier(s.HostInfo.Root, s.HostInfo.Tree).Identify
-	server := &Server{cfg: cfg, intake: New(cfg, s, identify)}
+	server := &Server{cfg: cfg, intake: New(s, identify)}
 	server.Server = httplisten.New(httplisten.Config{
 		Key:             "dotnet",
 		HTTP:            cfg.ServerConfig,

@@ -44,7 +44,7 @@ func TestSamplingGoesOnWithoutMemoryThatDoesNotAnswer(t *testing.T) {
 		c.Frequency, c.Sink, c.Runner = 997, sink, runner
 		c.Stacks = unwind.NewStacks(unwind.StacksConfig{Mode: unwind.Copies, Bytes: 1024, Tables: tables(t)})
 		c.Languages = languages.NewWalker(languages.Config{
-			Enabled: languages.Enabled{Python: true}, Driver: forged{}, Access: mappedfile.Access{Runner: runner}, Logger: zap.NewNop(), Now: c.Now,
+			Languages: []string{languages.Python}, Driver: forged{}, Access: mappedfile.Access{Runner: runner}, Logger: zap.NewNop(), Now: c.Now,
 			Hot:  func() func(*processes.Process) bool { return func(*processes.Process) bool { return true } },
 			Open: func(*samples.Mapping) (*os.File, error) { return nil, os.ErrNotExist },
 			Read: func(int, uint64, []byte) int { reads.Add(1); <-release; return 0 },

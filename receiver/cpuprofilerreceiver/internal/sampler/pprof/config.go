@@ -19,7 +19,6 @@ import (
 	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/confmap"
 
-	"github.com/hotprofile/hotprofile/internal/bytesize"
 	"github.com/hotprofile/hotprofile/internal/configlog"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/unixsocket"
@@ -31,9 +30,9 @@ import (
 // Config is one item of pprof_endpoints. It is an endpoint that serves the profiles of
 // net/http/pprof.
 type Config struct {
-	// ClientConfig contains all keys of confighttp's client. The endpoint is a URL without
-	// the name of a profile, such as http://localhost:6060/debug/pprof. Timeout is the time
-	// that a pull may take in addition to duration. The default is 10s.
+	// ClientConfig contains the keys of confighttp's client. The endpoint is a URL without
+	// the name of a profile, such as http://localhost:6060/debug/pprof. Timeout is always 10
+	// seconds. It is the time that a pull may take in addition to duration.
 	ClientConfig confighttp.ClientConfig `mapstructure:",squash"`
 	// Socket is the path of a Unix socket to connect to, instead of the endpoint's host.
 	// The default endpoint is then http://localhost/debug/pprof.
@@ -55,9 +54,6 @@ type Config struct {
 	// Duration is the length of the window of profile, allocs, block and mutex. It is in
 	// whole seconds and at most interval. The default is 10s.
 	Duration time.Duration `mapstructure:"duration"`
-	// MaxSize is the maximum size of a profile, both as received and decompressed, 64KiB to
-	// 256MiB. Default 16MiB.
-	MaxSize bytesize.Size `mapstructure:"max_size"`
 	// Target is the process that serves the endpoint, or the cgroup or container of this
 	// process. It is required unless Socket is set or Resource names the unit. It is also
 	// not required on the loopback interface of Linux or Windows, because the kernel
@@ -83,7 +79,6 @@ func DefaultConfig() Config {
 		Profiles:     []string{"profile"},
 		Interval:     time.Minute,
 		Duration:     10 * time.Second,
-		MaxSize:      16 * bytesize.MiB,
 		Target:       configoptional.Default(processes.Target{}),
 	}
 }
@@ -131,11 +126,6 @@ func (cfg *Config) Validate() error {
 	if cfg.Duration < time.Second || cfg.Duration > cfg.Interval || cfg.Duration%time.Second != 0 {
 		fault("duration: %v is not whole seconds between 1s and interval (%v)", cfg.Duration, cfg.Interval)
 	}
-	const maxTimeout = 10 * time.Minute
-	if t := cfg.ClientConfig.Timeout; t <= 0 || t > maxTimeout {
-		fault("timeout: %v is not above 0 and up to %v: it is the time that a pull may take beyond duration", t, maxTimeout)
-	}
-	errs = append(errs, configlog.Between("max_size", cfg.MaxSize, 64*bytesize.KiB, 256*bytesize.MiB))
 	if cfg.Target.HasValue() {
 		if err := cfg.Target.Get().Check(); err != nil {
 			fault("target: %w", err)

@@ -49,9 +49,9 @@ var outcomes = [...]struct{ name, help string }{
 	// The collector stopped during the pull.
 	Stopped: {"shutdown", ""},
 	// The pull took too long.
-	Timeout: {"timeout", "the program may be short of CPU time, or its server's WriteTimeout shorter than duration; timeout is what it has beyond duration"},
+	Timeout: {"timeout", "the program may be short of CPU time, or its server's WriteTimeout shorter than duration; a pull may take 10s longer than duration"},
 	// The response exceeds a size limit.
-	TooLarge: {"too_large", "raise max_size if the profile is as large as that"},
+	TooLarge: {"too_large", "a profile may have 16 MiB, and 256 MiB of memory once decoded: take it out of profiles, or make duration shorter"},
 	// The process of the endpoint cannot be identified.
 	Unidentified: {"unidentified", "name the process or its cgroup in the endpoint's target, or container.id in its resource"},
 	// There was no response.

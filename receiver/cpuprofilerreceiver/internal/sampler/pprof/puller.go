@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
+	"github.com/hotprofile/hotprofile/internal/boundedread"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/internal/urls"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
@@ -201,7 +202,7 @@ func (p *puller) pull(ctx context.Context, k Kind, subject Subject) error {
 	if resp.StatusCode != http.StatusOK {
 		return refusalOf(resp)
 	}
-	body, err := read(resp.Body, int64(p.cfg.MaxSize))
+	body, err := boundedread.All(resp.Body, maxSize)
 	if err != nil {
 		return err
 	}
@@ -217,7 +218,7 @@ func (p *puller) pull(ctx context.Context, k Kind, subject Subject) error {
 func (p *puller) convert(k Kind, subject Subject, body []byte, window samples.CaptureWindow) error {
 	p.cfg.Decoding.Lock()
 	defer p.cfg.Decoding.Unlock()
-	decoded, err := decode(body, int64(p.cfg.MaxSize))
+	decoded, err := decode(body, maxSize)
 	if err != nil {
 		return errInvalid{fmt.Errorf("decode the profile: %w", err)}
 	}

@@ -110,7 +110,7 @@ func newRig(t *testing.T, at string, kinds string, change func(*Settings)) *rig 
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, CheckRedirect: SameHost}
 	t.Cleanup(client.CloseIdleConnections)
 	cfg := Settings{
-		Config: &Config{Interval: time.Hour, Duration: time.Second, MaxSize: 16 << 20, Profiles: strings.Fields(kinds)},
+		Config: &Config{Interval: time.Hour, Duration: time.Second, Profiles: strings.Fields(kinds)},
 		URL:    u, Client: client, Look: 10 * time.Millisecond,
 		Find:     func(context.Context) (Subject, error) { return r.subject, nil },
 		Decoding: new(sync.Mutex), Sink: r.sink, Logger: zap.New(core), Now: time.Now,
@@ -364,7 +364,7 @@ func TestInvalidProfileIsCountedLoggedOnceAndHarmless(t *testing.T) {
 		"gzip of nothing":     {says(zeros(0)), nil, nameCPU, Invalid},
 		"cut off gzip":        {says(bytesOf(t, pprofOf(nil))[:40]), nil, nameCPU, Invalid},
 		"gzip bomb":           {says(bytes.Repeat(zeros(1<<20), 64)), nil, nameCPU, TooLarge},
-		"samples without end": {says(bytes.Repeat([]byte{fieldSample<<3 | 2, 0}, 1<<19)), func(c *Settings) { c.MaxSize = 2 << 20 }, nameCPU, TooLarge},
+		"samples without end": {says(bytes.Repeat([]byte{fieldSample<<3 | 2, 0}, 1<<21)), nil, nameCPU, TooLarge},
 		"another profile":     {says(bytesOf(t, pprofOf(func(p *profile.Profile) { p.PeriodType.Type = "space" }))), nil, nameCPU, Invalid},
 		"other values":        {says(bytesOf(t, pprofOf(nil))), nil, "mutex", Invalid},
 		"no period":           {says(bytesOf(t, pprofOf(func(p *profile.Profile) { p.Period = 0 }))), nil, nameCPU, Invalid},

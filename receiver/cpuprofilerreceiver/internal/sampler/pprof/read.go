@@ -8,25 +8,20 @@ import (
 	"compress/gzip"
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/google/pprof/profile"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/hotprofile/hotprofile/internal/boundedread"
+	"github.com/hotprofile/hotprofile/internal/bytesize"
 )
 
-// read reads a body of at most limit bytes.
-func read(body io.Reader, limit int64) ([]byte, error) {
-	b, err := boundedread.All(body, limit)
-	if errors.Is(err, boundedread.ErrTooLarge) {
-		err = fmt.Errorf("%w (max_size)", err)
-	}
-	return b, err
-}
-
-// memoryFactor bounds the memory of a decoded profile, as a multiple of max_size.
-const memoryFactor = 16
+const (
+	// maxSize is the maximum size of a profile in bytes, both as received and decompressed.
+	maxSize = int64(16 * bytesize.MiB)
+	// memoryFactor bounds the memory of a decoded profile, as a multiple of its maximum size.
+	memoryFactor = 16
+)
 
 // decode decodes a profile that may be compressed. limit bounds the size of the profile,
 // and memoryFactor times limit bounds its memory when decoded.
@@ -36,7 +31,7 @@ func decode(body []byte, limit int64) (*profile.Profile, error) {
 		if err != nil {
 			return nil, fmt.Errorf("decompress it: %w", err)
 		}
-		if body, err = read(z, limit); err != nil {
+		if body, err = boundedread.All(z, limit); err != nil {
 			return nil, fmt.Errorf("decompress it: %w", err)
 		}
 	}
@@ -48,7 +43,7 @@ func decode(body []byte, limit int64) (*profile.Profile, error) {
 		return nil, err
 	}
 	if most := memoryFactor * limit; need > most {
-		return nil, fmt.Errorf("%w: decoded it takes %d bytes, more than %d (%d times max_size)", boundedread.ErrTooLarge, need, most, memoryFactor)
+		return nil, fmt.Errorf("%w: decoded it takes %d bytes, more than %d", boundedread.ErrTooLarge, need, most)
 	}
 	p, err := profile.ParseUncompressed(body)
 	if err != nil {
