@@ -55,7 +55,8 @@ type program struct {
 	layout
 	id   mappedfile.ID
 	path string
-	// probes are the probes at layout.sites. They are nil after too many hits.
+	// probes are the probes at layout.sites. They are nil if the labels of the program
+	// cannot be read, and after too many hits.
 	probes [probes]*perfevent.Attachment
 	// users is the number of hot processes that run the file.
 	users int
@@ -111,7 +112,7 @@ func (l *Labels) find(of *processes.Process, now int64) *process {
 }
 
 // search searches for the program of a process and places probes in the program. known
-// contains the programs that already have probes. search runs on its own goroutine,
+// contains the programs that were read before. search runs on its own goroutine,
 // because a file system may not respond, and because the kernel blocks while a probe is
 // placed.
 func (l *Labels) search(to chan<- found, f found, known map[mappedfile.ID]*program) {
@@ -211,13 +212,22 @@ func (l *Labels) receive() {
 	}
 	if f.program.users == 0 {
 		l.programs[f.program.id] = f.program
-		for _, probe := range f.program.probes {
-			l.probes[probe] = f.program
-		}
-		l.cfg.Logger.Debug("labels of goroutines are read", zap.String("program", f.program.path))
+		l.follow(f.program)
 	}
 	f.program.users++
 	f.process.program, f.process.since = f.program, now
+}
+
+// follow makes the hits of a program's probes known. A program whose labels cannot be read
+// has no probes.
+func (l *Labels) follow(p *program) {
+	if p.probes[setLabels] == nil {
+		return
+	}
+	for _, probe := range p.probes {
+		l.probes[probe] = p
+	}
+	l.cfg.Logger.Debug("labels of goroutines are read", zap.String("program", p.path))
 }
 
 // leave forgets that a process runs a program with probes. It removes probes that no hot

@@ -234,3 +234,19 @@ func TestSamplingGoesOnWithoutLabelsThatDoNotAnswer(t *testing.T) {
 	close(release)
 	require.Eventually(t, func() bool { return runner.Stats().Stuck == 0 }, patience, 10*time.Millisecond)
 }
+
+// TestOtherProgramsHaveNoLabels checks that a hot program that is not a Go program gets no
+// probes. Its samples must not wake the reader one by one.
+func TestOtherProgramsHaveNoLabels(t *testing.T) {
+	skipWithoutProbes(t)
+	cmd := exec.Command("/bin/sh", "-c", "while :; do :; done")
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	sink := &recorder{pid: cmd.Process.Pid}
+	s, labels, logs := labelSampler(t, sink, func(*golabels.Config, *Settings) {})
+	require.Eventually(t, func() bool { return sink.count() >= 200 }, 4*patience, 10*time.Millisecond)
+	require.NoError(t, s.Stop(t.Context()))
+	require.False(t, s.reader.prompt)
+	require.Zero(t, labels.Count(golabels.Proven)+labels.Count(golabels.Unproven))
+	require.Zero(t, logs.FilterMessageSnippet("labels of goroutines").Len())
+}
