@@ -130,57 +130,33 @@ func (l *Labels) search(to chan<- found, f found, known map[mappedfile.ID]*progr
 	to <- f
 }
 
-// place returns the program of a process with its probes.
+// place returns the program of a process with its probes. It returns a program without
+// probes if the labels of the program cannot be read.
 func (l *Labels) place(f found, known map[mappedfile.ID]*program) (*program, error) {
-	type opened struct {
-		program *program
-		file    *os.File
-		err     error
+	pid := f.process.pid
+	id, err := goprogram.Identify(&l.cfg.Access, f.process.subject.Key, pid)
+	if p := known[id]; err != nil || p != nil {
+		return p, err
 	}
-	pid, key := f.process.pid, f.process.subject.Key
-	name := procfs.At(l.cfg.Root).File(pid, "exe")
-	o := new(opened)
-	err := l.cfg.Runner.Run(key, name, deadline.ReadLimit, func(c *deadline.Call) {
-		var id mappedfile.ID
-		c.Wait(nil, func() { id, o.err = mappedfile.Program(l.cfg.Root, pid) })
-		if o.program = known[id]; o.err != nil || o.program != nil {
-			return
-		}
-		c.Wait(nil, func() { o.file, o.err = mappedfile.OpenProgram(l.cfg.Root, pid, id) })
-		if o.err != nil {
-			return
-		}
-		o.program = &program{id: id, path: o.file.Name()}
-		r := mappedfile.NewReader(o.file, id.Key(), name)
-		r.Use(c)
-		l.cfg.Spend(pid, func() {
-			var p *goprogram.Program
-			if p, o.err = goprogram.Read(r, id.Size, query); o.err == nil {
-				o.program.layout, o.err = layoutOf(p, runtime.GOARCH)
-			}
-		})
-		if o.err != nil {
-			_ = r.Close() // the file was only read
-			o.file = nil
-		}
-	})
+	file, err := goprogram.Open(&l.cfg.Access, pid, id, &query)
 	if err != nil {
-		return nil, err // the read may continue, and the garbage collector closes the file
+		return nil, err
 	}
-	if o.err != nil || o.file == nil {
-		return o.program, o.err
+	defer file.Close()
+	p := &program{id: id, path: file.Name()}
+	if file.Err != nil {
+		return p, file.Err
 	}
-	for i, offset := range o.program.sites {
-		if o.program.probes[i], err = f.session.AttachProbe(o.file, offset); err != nil {
-			detach(o.program.probes)
-			o.program, err = nil, fmt.Errorf("%s: %w", name, err)
-			break
+	if p.layout, err = layoutOf(file.Program, runtime.GOARCH); err != nil {
+		return p, err
+	}
+	for i, offset := range p.sites {
+		if p.probes[i], err = f.session.AttachProbe(file.File, offset); err != nil {
+			detach(p.probes)
+			return nil, fmt.Errorf("%s: %w", p.path, err)
 		}
 	}
-	_ = l.cfg.Runner.Run(key, name, deadline.ReadLimit, func(c *deadline.Call) {
-		c.Wait(nil, func() { _ = o.file.Close() }) // the file was only read
-	})
-	return o.program, err
+	return p, nil
 }
 
 // receive handles the result of a search, if the search has ended.

@@ -82,6 +82,7 @@ const maxPrograms = 1024
 type attacher struct {
 	cfg      Settings
 	files    procfs.FS
+	access   mappedfile.Access
 	link     *link
 	wanted   []procfs.Process
 	failing  bool // the last search failed
@@ -137,7 +138,7 @@ func (a *attacher) update(ctx context.Context) {
 	a.keys = make(map[int]deadline.Key)
 	var leave []*member
 	for pid, m := range a.attached {
-		file, err := a.identify(pid)
+		file, err := goprogram.Identify(&a.access, a.key(pid), pid)
 		if p, ok := want[pid]; !ok || p != m.Process || err != nil || file != m.file {
 			leave = append(leave, m)
 		}
@@ -166,7 +167,7 @@ func (a *attacher) update(ctx context.Context) {
 
 // attach attaches to a process. It returns no error for a program that cannot be sampled.
 func (a *attacher) attach(p procfs.Process) error {
-	file, err := a.identify(p.PID)
+	file, err := goprogram.Identify(&a.access, a.key(p.PID), p.PID)
 	if err != nil {
 		return fmt.Errorf("sampling allocations of process %d: %w", p.PID, err)
 	}
@@ -175,18 +176,22 @@ func (a *attacher) attach(p procfs.Process) error {
 		return nil
 	}
 	if !ok || a.probes[known] == nil {
-		o, err := a.open(p.PID, file, !ok)
+		read := &query
+		if ok {
+			read = nil // the program is known
+		}
+		o, err := goprogram.Open(&a.access, p.PID, file, read)
 		if err != nil {
 			return fmt.Errorf("sampling allocations of process %d: %w", p.PID, err)
 		}
-		defer a.closeFile(o.file, file)
+		defer o.Close()
 		if !ok {
 			known = a.learn(o, file)
 		}
 		if known.err != nil {
 			return nil
 		}
-		if err := a.place(known, o.file); err != nil {
+		if err := a.place(known, o.File); err != nil {
 			return err
 		}
 	}
@@ -202,71 +207,21 @@ func (a *attacher) attach(p procfs.Process) error {
 	return nil
 }
 
-// await runs a read of a process's file with a deadline. After an error, the read may still
-// be running, so the variables that it sets must not be used.
-func (a *attacher) await(pid int, name string, read func()) error {
+// key returns the deadline key of a process.
+func (a *attacher) key(pid int) deadline.Key {
 	key, known := a.keys[pid]
 	if !known {
 		cgroup, _ := procfs.ReadFile(a.files.File(pid, "cgroup"), 4096) // for the common bound of the cgroup's processes
 		key = deadline.Key{Cgroup: string(cgroup), PID: pid}
 		a.keys[pid] = key
 	}
-	return a.cfg.Runner.Run(key, a.files.File(pid, name), deadline.ReadLimit, func(c *deadline.Call) { c.Wait(nil, read) })
-}
-
-// identify calls mappedfile.Program with a deadline.
-func (a *attacher) identify(pid int) (mappedfile.ID, error) {
-	var (
-		id  mappedfile.ID
-		err error
-	)
-	if late := a.await(pid, "exe", func() { id, err = mappedfile.Program(a.cfg.Root, pid) }); late != nil {
-		return mappedfile.ID{}, late
-	}
-	return id, err
-}
-
-// opened is an open file with the data for learn.
-type opened struct {
-	file  *os.File
-	found *goprogram.Program
-	err   error // the error of reading found
-}
-
-// open opens the file that a process runs. Each read has a deadline. open reads the file's
-// contents only if read is true.
-func (a *attacher) open(pid int, id mappedfile.ID, read bool) (opened, error) {
-	var (
-		o   opened
-		err error
-	)
-	late := a.cfg.Runner.Run(id.Key(), a.files.File(pid, "exe"), deadline.ReadLimit, func(c *deadline.Call) {
-		c.Wait(nil, func() { o.file, err = mappedfile.OpenProgram(a.cfg.Root, pid, id) })
-		if err != nil || !read {
-			return
-		}
-		r := mappedfile.NewReader(o.file, id.Key(), o.file.Name())
-		r.Use(c)
-		o.found, o.err = goprogram.Read(r, id.Size, query)
-	})
-	if late != nil {
-		return opened{}, late // the garbage collector closes the file
-	}
-	return o, err
-}
-
-// closeFile closes a file with a deadline, because some file systems contact their server
-// when a file is closed.
-func (a *attacher) closeFile(f *os.File, id mappedfile.ID) {
-	_ = a.cfg.Runner.Run(id.Key(), f.Name(), deadline.ReadLimit, func(c *deadline.Call) {
-		c.Wait(nil, func() { _ = f.Close() }) // an error does not matter, because the file was only read
-	})
+	return key
 }
 
 // learn remembers the data that was read from a file.
-func (a *attacher) learn(o opened, id mappedfile.ID) *program {
-	p := &program{path: o.file.Name()}
-	found, err := o.found, o.err
+func (a *attacher) learn(o *goprogram.File, id mappedfile.ID) *program {
+	p := &program{path: o.Name()}
+	found, err := o.Program, o.Err
 	if found != nil && err != nil && found.Version != "" {
 		// Tables may be unreadable because the release is unknown.
 		if _, layout := siteOf(found, runtime.GOARCH); layout != nil && !errors.Is(layout, errNoSampling) {
@@ -313,17 +268,22 @@ func (a *attacher) place(p *program, f *os.File) error {
 // readRate reads the program's runtime.MemProfileRate.
 func (a *attacher) readRate(m *member) {
 	rate, read := int64(unknownRate), int64(unknownRate)
-	known := m.program.rate != 0 && a.await(m.PID, "mem", func() {
-		var b [8]byte
-		entry, err := a.files.EntryPoint(m.PID)
-		if err == nil && a.files.ReadMemory(m.PID, b[:], m.program.rate+entry-m.program.entry) == nil {
-			read = int64(binary.NativeEndian.Uint64(b[:]))
-		}
+	known := m.program.rate != 0 && a.access.Runner.Run(a.key(m.PID), a.files.File(m.PID, "mem"), deadline.ReadLimit, func(c *deadline.Call) {
+		c.Wait(nil, func() { read = a.rateOf(m) })
 	}) == nil
 	if known {
-		rate = max(read, unknownRate)
+		rate = read
 	}
 	m.rate.Store(rate)
+}
+
+func (a *attacher) rateOf(m *member) int64 {
+	var b [8]byte
+	entry, err := a.files.EntryPoint(m.PID)
+	if err != nil || a.files.ReadMemory(m.PID, b[:], m.program.rate+entry-m.program.entry) != nil {
+		return unknownRate
+	}
+	return max(int64(binary.NativeEndian.Uint64(b[:])), unknownRate)
 }
 
 // detach detaches from processes, after their records have been read one last time.
