@@ -106,7 +106,8 @@ func TestEventsBecomeOpeningsAndRefusals(t *testing.T) {
 	require.EqualValues(t, 307, o.Samples)
 	require.EqualValues(t, 19989, o.Bytes)
 
-	refusals := s.Refusals("", 0)
+	refusals, err := s.Refusals(t.Context(), "", 0)
+	require.NoError(t, err)
 	require.Len(t, refusals, 4) // events that are sent twice are counted twice
 	require.Equal(t, "min_age", refusals[0].Why)
 	require.Empty(t, s.Usage().Dropped)
@@ -139,7 +140,8 @@ func TestPoliciesThatChangedAreKept(t *testing.T) {
 	r.Attributes().PutStr("hotprofile.policies.version", "abc")
 	r.Attributes().PutEmptySlice("hotprofile.policies.added").AppendEmpty().SetStr("cpu")
 	require.NoError(t, Logs(t.Context(), s, ld))
-	changes := s.PolicyChanges()
+	changes, err := s.PolicyChanges(t.Context())
+	require.NoError(t, err)
 	require.Equal(t, []store.PolicyChange{{At: changes[0].At, Host: "vm", Version: "abc", Added: []string{"cpu"}}}, changes)
 	require.True(t, changes[0].At.Equal(recorded))
 }
@@ -155,7 +157,8 @@ func TestAPolicyThatMatchesNoUnitIsKept(t *testing.T) {
 	r.Attributes().PutStr("hotprofile.trigger.policy", "cpu")
 	r.Attributes().PutStr("hotprofile.gate.why", "servce.name: shop: did you mean service.name?")
 	require.NoError(t, Logs(t.Context(), s, ld))
-	changes := s.PolicyChanges()
+	changes, err := s.PolicyChanges(t.Context())
+	require.NoError(t, err)
 	require.Equal(t, []store.PolicyChange{{At: changes[0].At, Host: "vm", Unmatched: "cpu", Why: "servce.name: shop: did you mean service.name?"}}, changes)
 }
 
@@ -200,7 +203,8 @@ func TestACollectorsOwnTelemetry(t *testing.T) {
 	require.NoError(t, Logs(t.Context(), s, readLogs(t, "testdata/logs.json")))
 	require.NoError(t, Metrics(t.Context(), s, readMetrics(t, "testdata/own-1.json")))
 	require.NoError(t, Metrics(t.Context(), s, readMetrics(t, "testdata/own-2.json")))
-	all := s.Instances()
+	all, err := s.Instances(t.Context())
+	require.NoError(t, err)
 	require.Len(t, all, 1)
 	i := all[0]
 	require.Equal(t, "otelcol-hotprofile", i.Service)
@@ -256,7 +260,8 @@ func TestTheTelemetryOfProgramsIsIgnored(t *testing.T) {
 		}
 	}
 	require.NoError(t, Metrics(t.Context(), s, md))
-	all := s.Instances()
+	all, err := s.Instances(t.Context())
+	require.NoError(t, err)
 	require.Empty(t, all)
 	units := s.Units()
 	require.Empty(t, units)
@@ -301,7 +306,8 @@ func FuzzMetrics(f *testing.F) {
 func readAll(t *testing.T, s *store.Store) {
 	_, err := s.Openings(t.Context(), store.OpeningQuery{All: true})
 	require.NoError(t, err)
-	s.Instances()
+	_, err = s.Instances(t.Context())
+	require.NoError(t, err)
 	s.Policies()
 	units := s.Units()
 	if len(units) > 0 {

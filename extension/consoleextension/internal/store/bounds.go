@@ -12,17 +12,17 @@ import (
 	"github.com/hotprofile/hotprofile/internal/texts"
 )
 
-// These constants limit the data in memory, and therefore in the database. The limits are
+// These constants limit the data in memory and in the database. The limits are
 // needed because programs and hosts choose the names in the data. Each comment describes
 // the data that the store drops when the limit is reached.
 const (
-	maxUnits      = 10_000  // drops units that have been gone longest; if no unit is gone, drops new units
-	maxConditions = 64      // per unit: drops new conditions
-	maxSeries     = 50_000  // in all units: drops new conditions
-	maxStates     = 64      // policies per unit: drops states that are gone, then new states
-	maxHead       = 500_000 // in all units, not yet in a block: drops new readings
-	maxSeriesHead = 128     // per condition, not yet in a block: drops new readings
-	maxUnwritten  = 8 << 20 // bytes of all blocks that are not yet on disk: drops the oldest
+	maxUnits      = 10_000   // drops units that have been gone longest; if no unit is gone, drops new units
+	maxConditions = 64       // per unit: drops new conditions
+	maxSeries     = 50_000   // in all units: drops new conditions
+	maxStates     = 64       // policies per unit: drops states that are gone, then new states
+	maxHead       = 500_000  // in all units, not yet in a block: drops new readings
+	maxSeriesHead = 2_000    // per condition, not yet in a block: drops new readings
+	maxQueued     = 32 << 20 // bytes of blocks, records and events that are not yet on disk: drops the oldest
 
 	maxUnitPeers = 64     // per unit: drops new peers
 	maxPeers     = 20_000 // in all units: drops new peers
@@ -33,15 +33,14 @@ const (
 	maxWaits        = 8      // kinds of waits per request: drops the last in the order of the names
 	maxWithRequests = 1_000  // openings: the oldest loses its requests
 	maxRefusals     = 20_000 // drops the oldest refusal
-	maxUnitRefusals = 1_000  // per unit: drops the oldest
 	maxChanges      = 256    // of policies: drops the oldest change
 	maxThresholds   = 16     // per condition in PolicySummary
 
 	maxInstances     = 256    // drops the collector that has been silent longest
 	maxMetrics       = 1_000  // per instance: drops new metrics
 	maxAllMetrics    = 50_000 // in all instances: drops new metrics
-	maxStartLogs     = 64     // per instance: drops new logs
-	maxWarnings      = 128    // per instance: drops the oldest warning
+	maxStartLogs     = 64     // per start of an instance: drops new logs
+	maxLogs          = 10_000 // warnings of all instances, and again startup logs: drops the oldest
 	maxLogAttributes = 16
 
 	maxName          = 256     // bytes of a name: of a policy, a monitor, a metric, a reason

@@ -37,7 +37,8 @@ func TestAClockThatJumpsLosesNothing(t *testing.T) {
 	}
 	all := func() int {
 		w.t.Helper()
-		list := w.Refusals("", 0)
+		list, err := w.Refusals(w.t.Context(), "", 0)
+		require.NoError(w.t, err)
 		require.Len(t, list, n)
 		return len(w.openingIDs(OpeningQuery{}))
 	}
@@ -151,19 +152,17 @@ func TestBulkAStrangerHasNoMoreThanTheBounds(t *testing.T) {
 			metrics = append(metrics, Metric{Name: fmt.Sprint(m, long[:300]), Attributes: map[string]string{"a": fmt.Sprint(n, m, long[:300])}})
 		}
 		w.PutMetrics(i, metrics)
-		logs := make([]Log, 0, 2*maxWarnings)
-		for m := range 2 * maxWarnings {
+		logs := make([]Log, 0, 4*maxStartLogs)
+		for m := range 4 * maxStartLogs {
 			logs = append(logs, Log{Severity: []string{"WARN", "INFO"}[m%2], Body: fmt.Sprint(m, long[:3000]), Attributes: map[string]string{"a": long[:3000]}})
 		}
 		w.PutLogs(i, logs, true)
 	}
 	grown := hosttest.Heap() - before
-	t.Logf("%d units, %d openings, %d refusals, %d instances: %d MiB in memory", len(w.units), len(w.openings), len(w.refusals), len(w.instances), grown>>20)
+	t.Logf("%d units, %d openings, %d instances: %d MiB in memory", len(w.units), len(w.openings), len(w.instances), grown>>20)
 	require.Less(t, grown, 256<<20)
 	require.LessOrEqual(t, len(w.units), maxUnits)
 	require.LessOrEqual(t, len(w.openings), maxOpenings)
-	require.LessOrEqual(t, len(w.refusals), maxRefusals)
-	require.LessOrEqual(t, len(w.changes), maxChanges)
 	require.LessOrEqual(t, len(w.instances), maxInstances)
 	require.LessOrEqual(t, w.series, maxSeries)
 	require.LessOrEqual(t, w.metrics, maxAllMetrics)
@@ -176,6 +175,11 @@ func TestBulkAStrangerHasNoMoreThanTheBounds(t *testing.T) {
 	u, err := w.Unit(IDOf("node-1", "checkout"))
 	require.NoError(t, err)
 	require.Len(t, u.Readings, 1)
+	for _, table := range eventTables {
+		n, err := w.db.number(0, "SELECT count(*) FROM "+table.name)
+		require.NoError(t, err)
+		require.LessOrEqual(t, n, table.rows, table.name)
+	}
 	w.reopen()
 	require.LessOrEqual(t, len(w.units), maxUnits)
 	require.Less(t, w.db.size(), int64(200<<20))
@@ -207,11 +211,16 @@ func TestBulkManyRecordsAreWrittenAtOnce(t *testing.T) {
 		}
 		w.PutReadings(Unit{Host: "a", Name: fmt.Sprint(n), Resource: resource}, []Reading{reading("cpu", "cpu_usage", w.wall, 1, 2)}, nil)
 	}
-	w.mu.Lock()
-	w.touchAll()
 	kept := len(w.units)
+	w.flush()
+	_, err := w.db.sql.Exec("DELETE FROM records")
+	require.NoError(t, err)
+	w.writing.Lock()
+	w.mu.Lock()
+	w.saveAll()
 	w.mu.Unlock()
-	w.commit()
+	w.writing.Unlock()
+	w.flush()
 	w.reopen()
 	require.Len(t, w.units, kept)
 }
@@ -249,18 +258,23 @@ func TestRequestsOfOldOpeningsGiveWay(t *testing.T) {
 	}
 }
 
-// TestBlocksThatCannotBeWrittenAreBounded checks that the newest blocks are kept.
-func TestBlocksThatCannotBeWrittenAreBounded(t *testing.T) {
+// TestWhatCannotBeWrittenIsBounded checks that the newest statements are kept, and that all
+// records are saved anew if one of them was dropped.
+func TestWhatCannotBeWrittenIsBounded(t *testing.T) {
 	w := newWorld(t, Options{noSync: true})
-	large := make([]byte, maxUnwritten/4)
-	for at := range int64(6) {
-		w.unwritten = append(w.unwritten, block{int(at%2) * peerTier, at, "a", large})
-		w.boundUnwritten()
+	w.PutOpening(Opening{ID: "o", Unit: unitNamed("a")})
+	large := strings.Repeat("x", maxQueued/4)
+	w.mu.Lock()
+	for range 6 {
+		w.queue("refusals", "SELECT ?", large)
 	}
-	require.Len(t, w.unwritten, 3)
-	require.EqualValues(t, 3, w.unwritten[0].at)
-	require.EqualValues(t, 2, w.Usage().Dropped[blocksOfReadings])
-	require.EqualValues(t, 1, w.Usage().Dropped[blocksOfPeers])
+	require.Len(t, w.queued, 3)
+	w.mu.Unlock()
+	require.EqualValues(t, 3, w.Usage().Dropped["refusals"])
+	w.flush()
+	w.flush()
+	w.reopen()
+	require.Equal(t, []string{"o"}, w.openingIDs(OpeningQuery{}))
 }
 
 // TestBulkOldBaselinesGiveWayFirst adds more openings than the store may keep.

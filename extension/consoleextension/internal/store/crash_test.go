@@ -8,6 +8,7 @@ package store
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -225,10 +226,14 @@ func useAll(t *testing.T, s *Store, name string) {
 	}
 	_, err := s.Openings(t.Context(), OpeningQuery{})
 	require.NoError(t, err, name)
-	s.Refusals("", 0)
 	s.Policies()
-	s.PolicyChanges()
-	s.Instances()
+	_, err = s.Refusals(t.Context(), "", 0)
+	_, err2 := s.PolicyChanges(t.Context())
+	_, err3 := s.Instances(t.Context())
+	if err := errors.Join(err, err2, err3); err != nil {
+		require.ErrorIs(t, err, errDamaged, name)
+		require.NoError(t, s.write(true), name)
+	}
 	for n := range 20 {
 		s.PutReadings(unitNamed(fmt.Sprint("unit ", n)), []Reading{reading("cpu", "cpu_usage", time.Now(), 1, 80)}, nil)
 	}

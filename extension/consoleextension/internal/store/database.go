@@ -14,10 +14,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sync/semaphore"
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 )
@@ -26,15 +26,21 @@ import (
 // or that is not a database.
 var errDamaged = errors.New("database damaged")
 
-// schema creates version 1 of the database. A record describes one item, such as a unit,
+// schema creates version 2 of the database. A record describes one item, such as a unit,
 // as JSON. A block contains the readings or the peers of one unit. The column at of a
 // thinned block is the start of the block. For other blocks, at is the time of the write.
 // All times are in seconds of the store's clock.
-const schema = `
-CREATE TABLE records (kind TEXT, key TEXT, unit TEXT, stored INTEGER, data TEXT, PRIMARY KEY (kind, key));
+func schema() string {
+	text := `CREATE TABLE records (kind TEXT, key TEXT, unit TEXT, stored INTEGER, data TEXT, PRIMARY KEY (kind, key));
 CREATE TABLE blocks (tier INTEGER, at INTEGER, unit TEXT, data BLOB);
-CREATE UNIQUE INDEX blocks_by_time ON blocks (tier, at, unit);
-PRAGMA user_version = 1`
+CREATE UNIQUE INDEX blocks_by_time ON blocks (tier, at, unit);`
+	for _, t := range eventTables {
+		text += fmt.Sprintf(`
+CREATE TABLE %[1]s (id INTEGER PRIMARY KEY, subject TEXT, stored INTEGER, policy TEXT, why TEXT, data TEXT);
+CREATE INDEX %[1]s_by_subject ON %[1]s (subject, policy, why);`, t.name)
+	}
+	return text + "PRAGMA user_version = 2;"
+}
 
 // database is a SQLite database. It is replaced when it is damaged.
 type database struct {
@@ -43,8 +49,8 @@ type database struct {
 	now    func() time.Time
 	noSync bool
 
-	mu  sync.Mutex // held while sql is used
-	sql *sql.DB    // nil if the file could not be opened again
+	turn *semaphore.Weighted // held while sql is used; waiting for it ends with a context
+	sql  *sql.DB             // nil if the file could not be opened again
 }
 
 // connect opens a database with a single connection. It creates a missing file so that
@@ -106,7 +112,7 @@ func damage(err error) error {
 // openDatabase opens a database. If the file is damaged, openDatabase sets it
 // aside and creates a new database.
 func openDatabase(path string, o Options) (*database, error) {
-	d := &database{path: path, log: o.Logger, now: o.Now, noSync: o.noSync}
+	d := &database{path: path, log: o.Logger, now: o.Now, noSync: o.noSync, turn: semaphore.NewWeighted(1)}
 	err := d.open()
 	if errors.Is(err, errDamaged) {
 		err = d.replace(err)
@@ -137,9 +143,9 @@ func (d *database) open() error {
 	switch {
 	case err != nil:
 	case version == 0:
-		_, err = db.Exec("PRAGMA auto_vacuum = INCREMENTAL; BEGIN;" + schema + "; COMMIT")
-	case version != 1:
-		err = fmt.Errorf("%w: it has version %d, and this collector knows version 1", errDamaged, version)
+		_, err = db.Exec("PRAGMA auto_vacuum = INCREMENTAL; BEGIN;" + schema() + "COMMIT")
+	case version != 2:
+		err = fmt.Errorf("%w: it has version %d, and this collector knows version 2", errDamaged, version)
 	}
 	if err != nil {
 		_ = db.Close()
@@ -152,8 +158,8 @@ func (d *database) open() error {
 // replace sets the file aside, and opens a new file. Files that were set aside before are
 // removed.
 func (d *database) replace(cause error) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	_ = d.turn.Acquire(context.Background(), 1) // cannot fail
+	defer d.turn.Release(1)
 	if d.sql != nil {
 		_ = d.sql.Close()
 		d.sql = nil
@@ -186,9 +192,11 @@ func (d *database) aside() (files []string) {
 
 // use calls f with the database. If the database is not open because an earlier
 // attempt failed, use opens it first.
-func (d *database) use(f func(*sql.DB) error) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (d *database) use(ctx context.Context, f func(*sql.DB) error) error {
+	if err := d.turn.Acquire(ctx, 1); err != nil {
+		return err
+	}
+	defer d.turn.Release(1)
 	if d.sql == nil {
 		if err := d.open(); err != nil {
 			return err
@@ -199,7 +207,7 @@ func (d *database) use(f func(*sql.DB) error) error {
 
 // update calls f with a transaction. If f succeeds, update commits the transaction.
 func (d *database) update(f func(*sql.Tx) error) error {
-	return d.use(func(db *sql.DB) error {
+	return d.use(context.Background(), func(db *sql.DB) error {
 		tx, err := db.Begin()
 		if err != nil {
 			return err
@@ -215,7 +223,7 @@ func (d *database) update(f func(*sql.Tx) error) error {
 // the argument otherwise.
 func (d *database) number(otherwise int64, query string, args ...any) (n int64, err error) {
 	var is sql.NullInt64
-	err = d.use(func(db *sql.DB) error { return db.QueryRow(query, args...).Scan(&is) })
+	err = d.use(context.Background(), func(db *sql.DB) error { return db.QueryRow(query, args...).Scan(&is) })
 	if !is.Valid {
 		return otherwise, err
 	}
@@ -224,7 +232,7 @@ func (d *database) number(otherwise int64, query string, args ...any) (n int64, 
 
 // each scans each row of a query into variables, and then calls f.
 func (d *database) each(ctx context.Context, into []any, f func(), query string, args ...any) error {
-	return d.use(func(db *sql.DB) error {
+	return d.use(ctx, func(db *sql.DB) error {
 		rows, err := db.QueryContext(ctx, query, args...)
 		return eachRow(rows, err, into, f)
 	})
@@ -254,15 +262,15 @@ func (d *database) shrink(all bool) error {
 	if err != nil || free == 0 || !all && free < max(pages/4, 1024) {
 		return err
 	}
-	return d.use(func(db *sql.DB) error {
+	return d.use(context.Background(), func(db *sql.DB) error {
 		_, err := db.Exec("PRAGMA incremental_vacuum")
 		return err
 	})
 }
 
 func (d *database) close() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	_ = d.turn.Acquire(context.Background(), 1) // cannot fail
+	defer d.turn.Release(1)
 	if d.sql == nil {
 		return nil
 	}

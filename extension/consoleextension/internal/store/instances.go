@@ -5,6 +5,7 @@ package store
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -20,24 +21,19 @@ const (
 	// writes the metrics.
 	metricsEvery = 900
 
-	maxLogBytes        = 32 << 10 // for the warnings of an instance, and again for its other logs
-	maxMetricBytes     = 256      // for the attributes of a metric
+	maxMetricBytes     = 256 // for the attributes of a metric
 	maxMetricAttribute = 8
-	overhead           = 64 // bytes that a log takes besides its texts
 )
 
-// instance is the state of a collector in memory.
+// instance is the state of a collector in memory. The exported fields are stored in the
+// database. The logs of the collector are events.
 type instance struct {
-	instanceRecord
-	seen    int64 // by the clock
-	metrics map[string]*Metric
-}
+	Instance
+	Began int64 // start of the collector, by the clock
 
-// instanceRecord is the state of a collector in the database.
-type instanceRecord struct {
-	Instance        `json:"Instance"`
-	Began           int64 // by the clock
-	Start, Warnings []Log // oldest first
+	seen    int64             // by the clock
+	started int               // number of startup logs
+	metrics map[string]Metric // the field Metrics is only set in the database
 }
 
 // PutMetrics adds the newest points of a collector's metrics. It uses ID, Host,
@@ -56,24 +52,20 @@ func (s *Store) PutMetrics(of Instance, metrics []Metric) {
 		m.At, m.Value, m.PerSecond = s.plausible(m.At), finite(m.Value), finite(m.PerSecond)
 		m.Attributes, _, _ = boundAttributes(m.Attributes, maxMetricAttribute, maxMetricBytes)
 		key := metricKey(m)
-		was := i.metrics[key]
-		if was == nil {
-			if len(i.metrics) >= maxMetrics || s.metrics >= maxAllMetrics {
-				s.drop("metrics", 1)
-				continue
-			}
-			s.metrics++
-			was = &Metric{}
-			i.metrics[key] = was
-		} else {
+		if was, ok := i.metrics[key]; ok {
 			m.Attributes = was.Attributes
 			if span := m.At.Sub(was.At).Seconds(); m.Monotonic && m.PerSecond == 0 && span > 0 && m.Value >= was.Value {
 				m.PerSecond = (m.Value - was.Value) / span
 			} else if span == 0 {
 				m.PerSecond = was.PerSecond
 			}
+		} else if len(i.metrics) >= maxMetrics || s.metrics >= maxAllMetrics {
+			s.drop("metrics", 1)
+			continue
+		} else {
+			s.metrics++
 		}
-		*was = m
+		i.metrics[key] = m
 	}
 }
 
@@ -98,7 +90,8 @@ func (s *Store) PutLogs(of Instance, logs []Log, starts bool) {
 		return
 	}
 	if starts {
-		i.Began, i.Start = i.seen, nil
+		i.Began, i.started = i.seen, 0
+		s.saveInstance(i)
 	}
 	for _, l := range logs {
 		l.At = s.plausible(l.At)
@@ -107,33 +100,15 @@ func (s *Store) PutLogs(of Instance, logs []Log, starts bool) {
 		l.Attributes, _, _ = boundAttributes(l.Attributes, maxLogAttributes, 2*maxText)
 		switch {
 		case l.IsWarning():
-			i.Warnings = append(i.Warnings, l)
-			for len(i.Warnings) > maxWarnings || logBytes(i.Warnings...) > maxLogBytes {
-				i.Warnings = slices.Delete(i.Warnings, 0, 1)
-				s.drop("logs", 1)
-			}
+			s.addEvent(warnings, i.ID, "", "", l)
+		case i.seen-i.Began > starting:
+		case i.started >= maxStartLogs:
+			s.drop("logs", 1)
 		default:
-			if i.seen-i.Began > starting {
-				continue
-			}
-			if len(i.Start) >= maxStartLogs || logBytes(i.Start...)+logBytes(l) > maxLogBytes {
-				s.drop("logs", 1)
-				continue
-			}
-			i.Start = append(i.Start, l)
-		}
-		s.touch(kindInstance, i.ID, i)
-	}
-}
-
-func logBytes(all ...Log) (n int) {
-	for _, l := range all {
-		n += overhead + len(l.Body)
-		for k, v := range l.Attributes {
-			n += len(k) + len(v)
+			i.started++
+			s.addEvent(startupLogs, i.ID, "", "", l)
 		}
 	}
-	return n
 }
 
 // instance finds or adds a collector, and marks it as seen. It returns nil if the collector
@@ -149,10 +124,10 @@ func (s *Store) instance(of Instance) *instance {
 			s.removeInstance(slices.MinFunc(slices.Collect(maps.Values(s.instances)), func(a, b *instance) int { return cmp.Compare(a.seen, b.seen) }))
 			s.drop("instances", 1)
 		}
-		i = &instance{metrics: map[string]*Metric{}}
+		i = &instance{metrics: map[string]Metric{}}
 		i.ID, i.First, i.Began = id, s.options.Now(), s.clock.now()
 		s.instances[id] = i
-		s.touch(kindInstance, id, i)
+		s.saveInstance(i)
 	}
 	i.Host = cmp.Or(cutText(of.Host, maxName), i.Host)
 	i.Service = cmp.Or(cutText(of.Service, maxName), i.Service)
@@ -164,78 +139,73 @@ func (s *Store) instance(of Instance) *instance {
 func (s *Store) removeInstance(i *instance) {
 	s.metrics -= len(i.metrics)
 	delete(s.instances, i.ID)
-	s.touch(kindInstance, i.ID, nil)
-	s.touch(kindMetrics, i.ID, nil)
-}
-
-// ageInstances forgets the collectors that were last seen before oldest.
-func (s *Store) ageInstances(oldest int64) {
-	for _, i := range s.instances {
-		if i.seen < oldest {
-			s.removeInstance(i)
-		}
-	}
+	s.erase(kindInstance, i.ID)
 }
 
 // Instances implements Reader. It sorts instances by host, service and
 // the time of their first data.
-func (s *Store) Instances() []Instance {
+func (s *Store) Instances(ctx context.Context) ([]Instance, error) {
+	var err error
+	logs := map[string][]Log{}
+	for _, table := range []eventTable{startupLogs, warnings} {
+		err = cmp.Or(err, s.eachEvent(ctx, table, "", 0, func(id string, stored int64, data []byte) error {
+			var l Log
+			err := json.Unmarshal(data, &l)
+			if table == warnings || stored >= s.began(id) {
+				logs[id] = append(logs[id], l)
+			}
+			return err
+		}))
+	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	out := make([]Instance, 0, len(s.instances))
-	for _, i := range s.instances {
-		is := i.Instance
-		for _, m := range i.metrics {
-			is.Metrics = append(is.Metrics, *m)
-		}
+	for id, i := range s.instances {
+		is := i.withMetrics()
 		slices.SortFunc(is.Metrics, func(a, b Metric) int {
 			return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(metricKey(a), metricKey(b)))
 		})
-		is.Logs = append(slices.Clone(i.Start), i.Warnings...)
+		is.Logs = logs[id]
 		slices.SortStableFunc(is.Logs, func(a, b Log) int { return b.At.Compare(a.At) })
-		out = append(out, is)
+		out = append(out, is.Instance)
 	}
 	slices.SortFunc(out, func(a, b Instance) int {
 		return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(a.Service, b.Service), a.First.Compare(b.First), cmp.Compare(a.ID, b.ID))
 	})
+	return out, err
+}
+
+// began returns the time when a collector started.
+func (s *Store) began(id string) int64 {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return cmp.Or(s.instances[id], &instance{}).Began
+}
+
+// withMetrics returns a copy of an instance whose field Metrics is set.
+func (i *instance) withMetrics() instance {
+	out := *i
+	out.Metrics = slices.Collect(maps.Values(i.metrics))
 	return out
 }
 
-func (i *instance) record() (UnitID, int64, any) {
-	return "", i.seen, i.instanceRecord
-}
-
-// metricsOf is the database record for the metrics of an instance.
-type metricsOf struct{ *instance }
-
-func (i metricsOf) record() (UnitID, int64, any) {
-	return "", i.seen, slices.Collect(maps.Values(i.metrics))
+func (s *Store) saveInstance(i *instance) {
+	s.save(kindInstance, i.ID, "", i.seen, i.withMetrics())
 }
 
 func (s *Store) loadInstance(key string, _ UnitID, seen int64, data []byte) error {
-	i := &instance{seen: seen, metrics: map[string]*Metric{}}
-	if err := json.Unmarshal(data, &i.instanceRecord); err != nil {
+	i := &instance{seen: seen, metrics: map[string]Metric{}}
+	if err := json.Unmarshal(data, i); err != nil {
 		return err
 	}
 	if i.ID != key || key == "" || len(s.instances) >= maxInstances {
 		return errRecord
 	}
-	s.instances[i.ID] = i
-	return nil
-}
-
-func (s *Store) loadMetrics(key string, _ UnitID, _ int64, data []byte) error {
-	var all []Metric
-	if err := json.Unmarshal(data, &all); err != nil {
-		return err
+	for _, m := range i.Metrics[:min(len(i.Metrics), maxMetrics, maxAllMetrics-s.metrics)] {
+		i.metrics[metricKey(m)] = m
 	}
-	i := s.instances[key]
-	if i == nil {
-		return errRecord
-	}
-	for _, m := range all[:min(len(all), maxMetrics, maxAllMetrics-s.metrics)] {
-		i.metrics[metricKey(m)] = &m
-	}
+	i.Metrics = nil
 	s.metrics += len(i.metrics)
+	s.instances[i.ID] = i
 	return nil
 }

@@ -113,7 +113,8 @@ func TestBulkTwoDaysOfAThousandUnitsFit(t *testing.T) {
 	openings, err := s.Openings(t.Context(), OpeningQuery{})
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, len(openings), loadTriggers-20)
-	refusals := s.Refusals("", 0)
+	refusals, err := s.Refusals(t.Context(), "", 0)
+	require.NoError(t, err)
 	require.Greater(t, len(refusals), 4*(loadTriggers-20))
 	trends, err := s.Trends(t.Context(), units[7].ID, time.Time{}, time.Time{}, 0)
 	require.NoError(t, err)
@@ -145,7 +146,7 @@ func BenchmarkQueries(b *testing.B) {
 			return err
 		}},
 		{"openings", func(int) error { _, err := s.Openings(b.Context(), OpeningQuery{}); return err }},
-		{"refusals", func(int) error { s.Refusals("", 0); return nil }},
+		{"refusals", func(int) error { _, err := s.Refusals(b.Context(), "", 0); return err }},
 		{"policies", func(int) error { s.Policies(); return nil }},
 		{"readings of 1,000 units", func(i int) error {
 			for _, u := range units {

@@ -4,6 +4,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -16,19 +17,7 @@ import (
 
 // maintain thins readings, deletes data that is too old, and makes room.
 func (s *Store) maintain() {
-	s.room.Lock()
-	err := s.thin()
-	if err == nil {
-		err = s.age()
-	}
-	if err == nil {
-		err = s.dropBlocks(blocksOfPeers, s.options.MaxBytes/20, peerTier, peerTier)
-	}
-	if err == nil {
-		err = s.db.shrink(false)
-	}
-	s.room.Unlock()
-	s.total()
+	err := s.tidy()
 	if err == nil {
 		err = s.makeRoom()
 	}
@@ -37,6 +26,23 @@ func (s *Store) maintain() {
 		s.found(err)
 		s.log.Error("console cannot thin or delete what it keeps", zap.Error(err))
 	}
+}
+
+// tidy thins readings, and deletes data that is too old or beyond a limit.
+func (s *Store) tidy() error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	for _, step := range []func() error{
+		s.thin,
+		s.age,
+		func() error { return s.dropBlocks(blocksOfPeers, s.options.MaxBytes/20, peerTier, peerTier) },
+		func() error { return s.db.shrink(false) },
+	} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // found marks the database as damaged if err is errDamaged. The writer
@@ -98,14 +104,16 @@ func (s *Store) thinSpan(tier int, start int64) error {
 					return err
 				}
 			}
-			var blocks []block
+			insert, err := tx.Prepare(insertBlock)
 			for unit, points := range of {
 				for i, list := range points {
 					points[i] = thinOut(list, tiers[tier+1].step)
 				}
-				blocks = append(blocks, block{tier + 1, start, UnitID(unit), appendBlock(nil, inOrder(points))})
+				if err == nil {
+					_, err = insert.Exec(tier+1, start, unit, appendBlock(nil, inOrder(points)))
+				}
 			}
-			return putBlocks(tx, blocks)
+			return err
 		})
 		if err != nil {
 			return err
@@ -124,40 +132,36 @@ func (s *Store) age() error {
 	for len(s.order) > 0 && s.order[0].stored < oldest {
 		s.removeOpening(s.order[0])
 	}
-	for len(s.refusals) > 0 && s.refusals[0].stored < oldest {
-		s.removeRefusal(s.refusals[0])
-	}
-	for len(s.changes) > 0 && s.changes[0].stored < oldest {
-		s.removeChange(s.changes[0])
-	}
 	s.ageUnits(oldest)
-	s.ageInstances(oldest)
-	if len(s.dirty) > 0 {
+	for _, i := range s.instances {
+		if i.seen < oldest {
+			s.removeInstance(i)
+		}
+	}
+	if len(s.queued) > 0 {
 		s.poke()
 	}
 	s.mu.Unlock()
-	return s.db.update(func(tx *sql.Tx) error {
+	err := s.db.update(func(tx *sql.Tx) error {
 		for i, t := range tiers {
 			if _, err := tx.Exec("DELETE FROM blocks WHERE tier = ? AND at <= ?", i, oldest-t.span); err != nil {
 				return err
 			}
 		}
-		return nil
+		return s.deleteEvents(tx, false, func(eventTable) string { return fmt.Sprint("stored < ", oldest) })
 	})
+	return cmp.Or(err, s.countRefusals())
 }
 
 // makeRoom deletes data until the store is within MaxBytes. First, it deletes databases
 // that were set aside. Second, it deletes the oldest readings if all readings together
-// take more than a quarter of MaxBytes. Third, it deletes old baselines and then the
-// oldest openings, together with their profiles. Last, it deletes the oldest records.
+// take more than a quarter of MaxBytes. Third, it deletes the profiles of the oldest
+// openings. Last, it deletes old baselines, the oldest openings and the oldest events.
 func (s *Store) makeRoom() error {
 	limit := s.options.MaxBytes
-	if s.bytes.Load()+s.profileBytes() <= limit {
-		return nil
-	}
-	s.room.Lock()
-	defer s.room.Unlock()
-	if s.total() <= limit {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	if !s.full() {
 		return nil
 	}
 	for _, f := range s.db.aside() {
@@ -171,50 +175,41 @@ func (s *Store) makeRoom() error {
 	if err := s.db.shrink(true); err != nil {
 		return err
 	}
-	for s.total() > limit && s.profileBytes() > 0 {
-		s.mu.Lock()
-		s.evictOpenings(max(1, len(s.order)/evictAtOnce))
-		removed := s.removed
-		s.removed = nil
-		s.mu.Unlock()
-		if len(removed) == 0 {
-			break
-		}
-		s.profiles.remove(removed)
+	removed := 0
+	for s.full() && s.profiles.removeOldest("") {
+		removed++
 	}
-	for s.total() > limit && s.forget() {
-		if err := s.write(false); err != nil {
-			return err
+	if removed > 0 {
+		s.log.Info("console's oldest profiles removed to make room", zap.Int("openings", removed))
+	}
+	for tries := 0; s.total() > limit && tries < 10; tries++ {
+		s.forget()
+		err := s.db.update(func(tx *sql.Tx) error { return s.deleteEvents(tx, true, oldestTenth) })
+		if err == nil {
+			err = s.writeLocked(false)
 		}
-		if err := s.db.shrink(true); err != nil {
+		if err == nil {
+			err = s.db.shrink(true)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// forget removes a tenth of the openings, the oldest tenth of the refusals, and all units
-// that are gone. It returns false if it removed no records.
-func (s *Store) forget() bool {
+// forget removes a tenth of the openings, and all units that are gone.
+func (s *Store) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	before := len(s.dirty)
-	if n := len(s.order); n > 0 {
-		s.evictOpenings((n + 9) / 10)
-	}
-	n := (len(s.refusals) + 9) / 10
-	for range n {
-		s.removeRefusal(s.refusals[0])
-	}
-	s.drop("refusals", n)
+	s.evictOpenings((len(s.order) + 9) / 10)
 	now := s.clock.now()
 	for _, u := range s.units {
-		if now-u.seen > lively && len(u.openings) == 0 && len(u.refusals) == 0 {
+		if now-u.seen > lively && len(u.openings) == 0 && len(u.refused) == 0 {
 			s.removeUnit(u)
 			s.drop("units", 1)
 		}
 	}
-	return len(s.dirty) > before
 }
 
 // dropBlocks deletes blocks of the tiers from first to last if all blocks of these tiers
@@ -246,6 +241,9 @@ func (s *Store) dropBlocks(what string, limit int64, first, last int) error {
 	})
 }
 
+// full reports whether the store takes more disk space, or has more profiles, than it may.
+func (s *Store) full() bool { return s.total() > s.options.MaxBytes || s.profiles.tooMany() }
+
 // total measures the disk space of the database. It returns the disk space
 // of the whole store, in bytes.
 func (s *Store) total() int64 {
@@ -263,13 +261,13 @@ func (s *Store) measure() {
 			oldest = min(oldest, at)
 		}
 	}
+	if at, err := s.db.number(oldest, "SELECT stored FROM refusals ORDER BY id LIMIT 1"); err == nil {
+		oldest = min(oldest, at)
+	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if len(s.order) > 0 {
 		oldest = min(oldest, s.order[0].stored)
-	}
-	if len(s.refusals) > 0 {
-		oldest = min(oldest, s.refusals[0].stored)
 	}
 	s.oldest.Store(oldest)
 }

@@ -277,13 +277,15 @@ type Reader interface {
 	Profile(ctx context.Context, opening string, of ProfileKey) (*profile.Profile, error)
 	// Refusals returns the refusals of a unit, or of all units if the ID is empty, newest
 	// first. limit is the maximum number of refusals. If limit is 0, there is no maximum.
-	Refusals(unit UnitID, limit int) []Refusal
+	// If the disk does not answer for 2 seconds, Refusals, PolicyChanges and Instances
+	// return an error and the data that is in memory.
+	Refusals(ctx context.Context, unit UnitID, limit int) ([]Refusal, error)
 	Policies() []PolicySummary
 	// PolicyChanges returns the changes of policies, newest first.
-	PolicyChanges() []PolicyChange
+	PolicyChanges(context.Context) ([]PolicyChange, error)
 	// Peers returns the peers of a unit in a time span, with an accuracy of one minute. The
 	// peers with the most bytes come first.
 	Peers(ctx context.Context, unit UnitID, from, to time.Time) ([]Peer, error)
-	Instances() []Instance
+	Instances(context.Context) ([]Instance, error)
 	Usage() Usage
 }

@@ -7,13 +7,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"maps"
 	"math"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -29,6 +26,7 @@ type opening struct {
 	Opening
 	unit   *unit
 	stored int64 // when the opening was added, by the store's clock
+	saved  bool  // the opening is in the database, or queued
 }
 
 // PutOpening adds an opening, or updates an opening with new data. A field of o that is
@@ -65,7 +63,7 @@ func (s *Store) PutOpening(o Opening) bool {
 	was := is.Opening
 	is.learn(o, s)
 	if was.Policy == "" || !reflect.DeepEqual(was, is.Opening) {
-		s.touch(kindOpening, is.ID, is)
+		s.saveOpening(is)
 	}
 	return true
 }
@@ -137,7 +135,7 @@ func (s *Store) forgetRequests() {
 		}
 		if with++; with >= maxWithRequests {
 			o.Requests = nil
-			s.touch(kindOpening, o.ID, o)
+			s.saveOpening(o)
 		}
 	}
 }
@@ -187,16 +185,13 @@ func (s *Store) evictOpenings(n int) {
 	}
 }
 
-// removeOpening forgets an opening. The next flush deletes the profiles of the opening.
+// removeOpening forgets an opening and its profiles.
 func (s *Store) removeOpening(o *opening) {
 	delete(s.openings, o.ID)
 	s.order = deleteOne(s.order, o)
 	o.unit.openings = deleteOne(o.unit.openings, o)
-	s.touch(kindOpening, o.ID, nil)
-	s.removed = append(s.removed, o.ID)
-	if len(s.removed) > maxOpenings {
-		s.poke()
-	}
+	s.erase(kindOpening, o.ID)
+	s.profiles.remove(o.ID)
 }
 
 func deleteOne[T comparable](list []T, of T) []T {
@@ -258,10 +253,13 @@ func (s *Store) Opening(ctx context.Context, id string) (Opening, error) {
 	return s.public(o), ctx.Err()
 }
 
-func (o *opening) record() (UnitID, int64, any) { return o.unit.ID, o.stored, o.Opening }
+func (s *Store) saveOpening(o *opening) {
+	o.saved = true
+	s.save(kindOpening, o.ID, o.unit.ID, o.stored, o.Opening)
+}
 
 func (s *Store) loadOpening(key string, unit UnitID, stored int64, data []byte) error {
-	o := &opening{unit: s.units[unit], stored: stored}
+	o := &opening{unit: s.units[unit], stored: stored, saved: true}
 	if err := json.Unmarshal(data, &o.Opening); err != nil {
 		return err
 	}
@@ -269,100 +267,5 @@ func (s *Store) loadOpening(key string, unit UnitID, stored int64, data []byte) 
 		return errRecord
 	}
 	s.addOpening(o)
-	return nil
-}
-
-// refusal is a refusal in memory. The field Unit of Refusal is empty.
-type refusal struct {
-	Refusal
-	key    string
-	unit   *unit
-	stored int64
-}
-
-// PutRefusal adds a refusal. It uses Host, Name and Resource of the unit.
-func (s *Store) PutRefusal(r Refusal) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	u := s.unit(r.Unit)
-	if u == nil {
-		s.drop("refusals", 1)
-		return
-	}
-	r.Unit = Unit{}
-	r.At = s.plausible(r.At)
-	for _, text := range []*string{&r.Policy, &r.Kind, &r.Monitor, &r.Window, &r.Why, &r.Budget} {
-		*text = cutText(*text, maxName)
-	}
-	r.Value, r.Threshold = finite(r.Value), finite(r.Threshold)
-	is := &refusal{r, s.nextKey(), u, s.clock.now()}
-	s.addRefusal(is)
-	s.touch(kindRefusal, is.key, is)
-	if len(u.refusals) > maxUnitRefusals {
-		s.removeRefusal(u.refusals[0])
-		s.drop("refusals", 1)
-	}
-	if len(s.refusals) > maxRefusals {
-		s.removeRefusal(s.refusals[0])
-		s.drop("refusals", 1)
-	}
-}
-
-func (s *Store) removeRefusal(r *refusal) {
-	s.refusals = deleteOne(s.refusals, r)
-	r.unit.refusals = deleteOne(r.unit.refusals, r)
-	s.touch(kindRefusal, r.key, nil)
-}
-
-func (s *Store) addRefusal(r *refusal) {
-	s.refusals = append(s.refusals, r)
-	r.unit.refusals = append(r.unit.refusals, r)
-}
-
-// nextKey returns a new key for a record that has no name. Keys are in chronological order.
-func (s *Store) nextKey() string {
-	s.sequence++
-	return fmt.Sprintf("%016x", s.sequence)
-}
-
-// usedKey marks a key as used, so that nextKey does not return the key again.
-func (s *Store) usedKey(key string) error {
-	n, err := strconv.ParseUint(key, 16, 63)
-	s.sequence = max(s.sequence, n)
-	return err
-}
-
-// Refusals implements Reader.
-func (s *Store) Refusals(of UnitID, limit int) []Refusal {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	from := s.refusals
-	if of != "" {
-		from = cmp.Or(s.units[of], &unit{}).refusals
-	}
-	var out []Refusal
-	for _, r := range slices.Backward(from) {
-		is := r.Refusal
-		is.Unit = r.unit.Unit
-		out = append(out, is)
-	}
-	slices.SortStableFunc(out, func(a, b Refusal) int { return b.At.Compare(a.At) })
-	if limit > 0 && len(out) > limit {
-		out = out[:limit]
-	}
-	return out
-}
-
-func (r *refusal) record() (UnitID, int64, any) { return r.unit.ID, r.stored, r.Refusal }
-
-func (s *Store) loadRefusal(key string, unit UnitID, stored int64, data []byte) error {
-	r := &refusal{key: key, unit: s.units[unit], stored: stored}
-	if r.unit == nil || len(s.refusals) >= maxRefusals {
-		return errRecord
-	}
-	if err := errors.Join(s.usedKey(key), json.Unmarshal(data, &r.Refusal)); err != nil {
-		return err
-	}
-	s.addRefusal(r)
 	return nil
 }

@@ -161,11 +161,10 @@ func (a *peerSums) plus(b peerSums) {
 	a.Times += b.Times
 }
 
-// encodePeers returns the new sums of all peers as blocks. It
+// encodePeers moves the new sums of all peers into blocks. It
 // forgets peers that are gone.
-func (s *Store) encodePeers(at int64) []block {
+func (s *Store) encodePeers(at int64) {
 	now := s.clock.now()
-	var out []block
 	for id, u := range s.units {
 		var sums []peerSums
 		for key, p := range u.peers {
@@ -191,9 +190,8 @@ func (s *Store) encodePeers(at int64) []block {
 		}
 		head := binary.BigEndian.AppendUint64(nil, uint64(of.From))
 		head = binary.BigEndian.AppendUint64(head, uint64(of.To))
-		out = append(out, block{peerTier, at, id, packer.EncodeAll(data, head)})
+		s.queue(blocksOfPeers, insertBlock, peerTier, at, string(id), packer.EncodeAll(data, head))
 	}
-	return out
 }
 
 // peerHeader is the length of the header of a block of peers, in bytes. The header

@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +16,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/hotprofile/hotprofile/internal/atomicfile"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofconv"
@@ -68,14 +68,16 @@ const profileDirectory = "profiles"
 // openProfiles finds the profile files of the directory. Open calls openProfiles once,
 // when the database is open and the openings are loaded.
 func (s *Store) openProfiles() error {
-	f := newProfileFiles(filepath.Join(s.options.Directory, profileDirectory), limitsOfProfiles(s.options.MaxBytes), s.log, s.options.Uptime)
-	f.dropped = s.drops.add
+	f := s.profiles
 	if err := f.load(s.keepProfiles); err != nil {
 		return err
 	}
 	f.put = s.PutOpening
-	f.room = func() { s.found(s.makeRoom()) }
-	s.profiles = f
+	f.room = func() {
+		if s.full() {
+			s.poke()
+		}
+	}
 	f.start()
 	return nil
 }
@@ -123,13 +125,11 @@ type profileLimits struct {
 	// profile is the maximum size of a profile that is read into
 	// memory, in estimated bytes.
 	profile int
-	// openingBytes is the maximum size of the files of one opening. bytes is the maximum
-	// size of the files of all openings.
-	openingBytes, bytes int64
-	// profiles is the maximum number of profiles of one opening. openings is
-	// the maximum number of openings with files. total is the maximum number
-	// of profiles of all openings.
-	profiles, openings, total int
+	// openingBytes is the maximum size of the files of one opening.
+	openingBytes int64
+	// profiles is the maximum number of profiles of one opening. total is the
+	// number of profiles of all openings at which the oldest are removed.
+	profiles, total int
 	// segments is the number of segments at which the segments of a profile are merged.
 	segments int
 	// flush is the time after which samples in memory are written. idle is the time without
@@ -145,9 +145,7 @@ func limitsOfProfiles(maxBytes int64) profileLimits {
 		memory:       32 << 20,
 		profile:      16 << 20,
 		openingBytes: min(16<<20, maxBytes/8),
-		bytes:        maxBytes / 4 * 3,
 		profiles:     128,
-		openings:     10_000,
 		total:        50_000,
 		segments:     8,
 		flush:        3 * time.Second,
@@ -177,17 +175,17 @@ type profileFiles struct {
 
 	mu       sync.Mutex
 	openings map[string]*openingFiles
-	memory   int   // estimated bytes of all samples that are not yet on disk
-	bytes    int64 // disk space of all files, in bytes
+	memory   int // estimated bytes of all samples that are not yet on disk
 	profiles int
-	stalled  bool // a sender waited in vain, and no file was written since
-	pressed  bool // memory is short, so the next flush writes all samples
-	failing  bool // the last write or merge failed
+	trash    []string // directories of removed openings
+	stalled  bool     // a sender waited in vain, and no file was written since
+	pressed  bool     // memory is short, so the next flush writes all samples
+	failing  bool     // the last write or merge failed
 	closed   bool
 	progress chan struct{} // closed after each write and merge, and then replaced
 
-	disk    sync.Mutex          // held while files are changed
-	reading *semaphore.Weighted // held while a profile is read
+	write   func(path string, content []byte) error // writes a file
+	reading *semaphore.Weighted                     // held while a profile is read
 	noGate  sync.Once
 
 	kick    chan struct{}
@@ -206,9 +204,22 @@ type openingFiles struct {
 
 	dir   string
 	last  time.Duration // uptime when the last samples arrived
-	bytes int64         // disk space of the files, in bytes
+	kept  bool          // the opening has a directory
 	dirty bool          // the index must be written
 	gone  bool          // the opening was removed
+}
+
+// size returns the disk space of the files of an opening, in bytes.
+func (o *openingFiles) size() (n int64) {
+	if o.kept {
+		n = openingOverhead
+	}
+	for _, p := range o.Profiles {
+		for _, s := range p.Segments {
+			n += blocks(s.Bytes)
+		}
+	}
+	return n
 }
 
 // profile returns the profile with a key. It returns nil if the
@@ -265,6 +276,7 @@ func newProfileFiles(dir string, limits profileLimits, log *zap.Logger, uptime f
 		put:      func(Opening) bool { return true },
 		dropped:  func(string, int64) {},
 		room:     func() {},
+		write:    func(path string, content []byte) error { return atomicfile.Write(path, content, nil) },
 		openings: make(map[string]*openingFiles),
 		progress: make(chan struct{}),
 		reading:  semaphore.NewWeighted(1),
@@ -413,9 +425,9 @@ func (f *profileFiles) addSome(in Samples, from int) (a pprofconv.Addition, drop
 	if f.closed {
 		return a, DroppedMemory
 	}
-	// Old openings are removed only when files are written, so the limits may be exceeded.
+	// Old profiles are removed only when files are written, so the limit may be exceeded.
 	room := f.limits.memory - f.memory
-	if room <= 0 || f.openings[in.Opening.ID] == nil && (len(f.openings) >= 2*f.limits.openings || f.profiles >= 2*f.limits.total) {
+	if room <= 0 || f.openings[in.Opening.ID] == nil && f.profiles >= 2*f.limits.total {
 		f.pressed = true
 		return a, DroppedMemory
 	}
@@ -423,7 +435,7 @@ func (f *profileFiles) addSome(in Samples, from int) (a pprofconv.Addition, drop
 	now := f.uptime()
 	o.last = now
 	p := f.profileOf(o, in)
-	if p == nil || p.Full || o.Full || o.bytes >= f.limits.openingBytes {
+	if p == nil || p.Full || o.Full || o.size() >= f.limits.openingBytes {
 		return a, DroppedOpeningFull
 	}
 	if left := f.limits.profile - p.memory(); left <= 0 {
@@ -564,7 +576,11 @@ func (f *profileFiles) infos(id string) []ProfileInfo {
 	var out []ProfileInfo
 	for _, p := range o.Profiles {
 		if p.known() {
-			out = append(out, p.ProfileInfo)
+			info := p.ProfileInfo
+			for _, s := range p.Segments {
+				info.Bytes += s.Bytes
+			}
+			out = append(out, info)
 		}
 	}
 	return out
@@ -580,10 +596,20 @@ func CompareKeys(a, b ProfileKey) int {
 }
 
 // size returns the disk space of all files, in bytes.
-func (f *profileFiles) size() int64 {
+func (f *profileFiles) size() (n int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.bytes
+	for _, o := range f.openings {
+		n += o.size()
+	}
+	return n
+}
+
+// tooMany reports whether there are too many profiles.
+func (f *profileFiles) tooMany() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.profiles > f.limits.total
 }
 
 // flush writes the samples that have been in memory for long enough. If all is true, it
@@ -605,11 +631,12 @@ func (f *profileFiles) flush(all bool) {
 		}
 	}
 	f.mu.Unlock()
+	f.emptyTrash() // before the files of an opening that was removed and added again
 	slices.SortFunc(work, func(a, b *pending) int {
 		return cmp.Or(strings.Compare(a.o.dir, b.o.dir), CompareKeys(a.p.ProfileKey, b.p.ProfileKey))
 	})
 	for i, w := range work {
-		f.write(w)
+		f.writeSamples(w)
 		if i+1 == len(work) || work[i+1].o != w.o {
 			f.writeIndex(w.o)
 		}
@@ -617,7 +644,7 @@ func (f *profileFiles) flush(all bool) {
 	f.mu.Lock()
 	var dirty []*openingFiles
 	for _, o := range f.openings {
-		if o.dirty && o.bytes > 0 { // an opening gets a directory with its first file
+		if o.dirty && o.kept { // an opening gets a directory with its first file
 			dirty = append(dirty, o)
 		}
 	}
@@ -627,12 +654,11 @@ func (f *profileFiles) flush(all bool) {
 	}
 	if len(work) > 0 {
 		f.room()
-		f.makeRoom()
 	}
 }
 
-// write writes samples as a segment.
-func (f *profileFiles) write(w *pending) {
+// writeSamples writes samples as a segment.
+func (f *profileFiles) writeSamples(w *pending) {
 	size, events := w.Size(), w.Events()
 	var s segment
 	var err error
@@ -647,7 +673,7 @@ func (f *profileFiles) write(w *pending) {
 	case err != nil:
 		w.p.Truncated += int64(events)
 	default:
-		f.added(w.o, w.p, s)
+		w.p.Segments = append(w.p.Segments, s)
 		w.p.Samples += int64(events)
 		w.p.CPUTime += w.CPUTime
 		w.p.CPUSampled += w.CPUSampled
@@ -686,40 +712,9 @@ func (f *profileFiles) progressed() {
 	f.progress = make(chan struct{})
 }
 
-// added adds a segment to the index. The caller holds the lock.
-func (f *profileFiles) added(o *openingFiles, p *profileFile, s segment) {
-	p.Segments = append(p.Segments, s)
-	p.Bytes += s.Bytes
-	o.bytes += blocks(s.Bytes)
-	f.bytes += blocks(s.Bytes)
-}
-
-// subtract removes segments from the index. The caller holds the lock.
-func (f *profileFiles) subtract(o *openingFiles, p *profileFile, gone []segment) {
+// removeSegments removes segments from the index. The caller holds the lock.
+func (p *profileFile) removeSegments(gone ...segment) {
 	p.Segments = slices.DeleteFunc(p.Segments, func(s segment) bool { return slices.Contains(gone, s) })
-	for _, s := range gone {
-		p.Bytes -= s.Bytes
-		o.bytes -= blocks(s.Bytes)
-		f.bytes -= blocks(s.Bytes)
-	}
-}
-
-// makeRoom removes profiles until all profiles are within their limits. It begins with
-// the opening whose samples ended first.
-func (f *profileFiles) makeRoom() {
-	n := 0
-	for {
-		f.mu.Lock()
-		full := f.bytes > f.limits.bytes || len(f.openings) > f.limits.openings || f.profiles > f.limits.total
-		f.mu.Unlock()
-		if !full || !f.removeOldest("") {
-			break
-		}
-		n++
-	}
-	if n > 0 {
-		f.log.Info("console's oldest profiles removed to make room", zap.Int("openings", n))
-	}
 }
 
 // removeOldest removes the profiles of the opening whose samples ended first.
@@ -740,7 +735,7 @@ func (f *profileFiles) removeOldest(except string) bool {
 	if oldest == nil {
 		return false
 	}
-	f.remove([]string{oldest.Opening.ID})
+	f.remove(oldest.Opening.ID)
 	f.dropped(DroppedProfiles, 1)
 	return true
 }
@@ -760,11 +755,18 @@ func (o *openingFiles) end() (end time.Time) {
 	return end
 }
 
-// forgetOpening removes an opening from the index. The caller holds the lock.
-func (f *profileFiles) forgetOpening(o *openingFiles) {
-	delete(f.openings, o.Opening.ID)
+// remove forgets the profiles of an opening. The goroutine that writes
+// deletes the files.
+func (f *profileFiles) remove(id string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	o := f.openings[id]
+	if o == nil {
+		return
+	}
+	delete(f.openings, id)
 	o.gone = true
-	f.bytes -= o.bytes
+	f.trash = append(f.trash, o.dir)
 	f.profiles -= len(o.Profiles)
 	for _, p := range o.Profiles {
 		if p.pending != nil {
@@ -772,4 +774,5 @@ func (f *profileFiles) forgetOpening(o *openingFiles) {
 			p.pending = nil
 		}
 	}
+	f.hurry()
 }

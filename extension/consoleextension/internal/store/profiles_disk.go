@@ -90,7 +90,6 @@ func (f *profileFiles) load(keep func(of Opening, end time.Time) bool) error {
 			return fmt.Errorf("read the console's profiles: %w", err)
 		case keep(o.Opening, o.end()):
 			f.openings[o.Opening.ID] = o
-			f.bytes += o.bytes
 			f.profiles += len(o.Profiles)
 			continue
 		}
@@ -108,7 +107,7 @@ func (f *profileFiles) loadOpening(dir string) (*openingFiles, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &openingFiles{dir: dir, last: f.uptime() - f.limits.idle, bytes: openingOverhead}
+	o := &openingFiles{dir: dir, last: f.uptime() - f.limits.idle, kept: true}
 	if err := json.Unmarshal(content, o); err != nil {
 		return nil, fmt.Errorf("%w: %w", errContent, err)
 	}
@@ -129,8 +128,6 @@ func (f *profileFiles) loadOpening(dir string) (*openingFiles, error) {
 			}
 			listed[s.Name] = true
 			p.Segments = append(p.Segments, s)
-			p.Bytes += s.Bytes
-			o.bytes += blocks(s.Bytes)
 		}
 	}
 	entries, err := os.ReadDir(dir)
@@ -173,41 +170,30 @@ func (f *profileFiles) writeSegment(o *openingFiles, p *profileFile, of *profile
 // writeFile writes a file of an opening. If the disk is full and mayMakeRoom is true, it
 // removes the oldest profiles and tries again.
 func (f *profileFiles) writeFile(o *openingFiles, name string, content []byte, mayMakeRoom bool) error {
-	err := f.writeFileOnce(o, name, content)
-	for tries := 0; mayMakeRoom && atomicfile.Full(err) && tries < 8 && f.removeOldest(o.Opening.ID); tries++ {
-		f.log.Warn("disk full, console's oldest profiles removed", zap.String("directory", f.dir), zap.Error(err))
-		err = f.writeFileOnce(o, name, content)
-	}
-	return err
-}
-
-// writeFileOnce writes a file of an opening, unless the opening was removed.
-func (f *profileFiles) writeFileOnce(o *openingFiles, name string, content []byte) error {
-	f.disk.Lock()
-	defer f.disk.Unlock()
-	f.mu.Lock()
-	gone := o.gone
-	f.mu.Unlock()
-	if gone {
-		return nil
-	}
-	if err := os.Mkdir(o.dir, 0o700); err == nil {
+	for tries := 0; ; tries++ {
+		err := os.MkdirAll(o.dir, 0o700)
+		if err == nil {
+			err = f.write(filepath.Join(o.dir, name), content)
+		}
 		f.mu.Lock()
-		o.bytes += openingOverhead
-		f.bytes += openingOverhead
+		o.kept = o.kept || err == nil
+		mayMakeRoom = mayMakeRoom && !o.gone
 		f.mu.Unlock()
-	} else if !errors.Is(err, fs.ErrExist) {
-		// Another program may have removed the directory.
-		if err := os.MkdirAll(o.dir, 0o700); err != nil {
+		if !mayMakeRoom || !atomicfile.Full(err) || tries == 8 || !f.removeOldest(o.Opening.ID) {
 			return err
 		}
+		f.log.Warn("disk full, console's oldest profiles removed", zap.String("directory", f.dir), zap.Error(err))
+		f.emptyTrash()
 	}
-	return atomicfile.Write(filepath.Join(o.dir, name), content, nil)
 }
 
 // writeIndex writes the index of an opening.
 func (f *profileFiles) writeIndex(o *openingFiles) {
 	f.mu.Lock()
+	if o.gone {
+		f.mu.Unlock()
+		return
+	}
 	out := *o
 	out.Profiles = slices.DeleteFunc(slices.Clone(o.Profiles), func(p *profileFile) bool { return !p.known() })
 	content, err := json.Marshal(out)
@@ -235,22 +221,16 @@ func (f *profileFiles) failed() (first bool) {
 	return first
 }
 
-// remove deletes the profiles of openings.
-func (f *profileFiles) remove(ids []string) {
-	for _, id := range ids {
-		f.disk.Lock()
-		f.mu.Lock()
-		o := f.openings[id]
-		if o != nil {
-			f.forgetOpening(o)
+// emptyTrash deletes the files of removed openings.
+func (f *profileFiles) emptyTrash() {
+	f.mu.Lock()
+	trash := f.trash
+	f.trash = nil
+	f.mu.Unlock()
+	for _, dir := range trash {
+		if err := os.RemoveAll(dir); err != nil {
+			f.log.Warn("console's old profiles not removed", zap.String("directory", dir), zap.Error(err))
 		}
-		f.mu.Unlock()
-		if o != nil {
-			if err := os.RemoveAll(o.dir); err != nil {
-				f.log.Warn("console's old profiles not removed", zap.String("directory", o.dir), zap.Error(err))
-			}
-		}
-		f.disk.Unlock()
 	}
 }
 
@@ -269,7 +249,7 @@ func (f *profileFiles) merge() {
 			if f.failing {
 				continue // a merge could not be written
 			}
-			if len(p.Segments) >= f.limits.segments || len(p.Segments) > 1 && (now-o.last >= f.limits.idle || o.bytes >= f.limits.openingBytes) || p.mergeDue {
+			if len(p.Segments) >= f.limits.segments || len(p.Segments) > 1 && (now-o.last >= f.limits.idle || o.size() >= f.limits.openingBytes) || p.mergeDue {
 				due = append(due, job{o, p})
 			}
 		}
@@ -301,7 +281,7 @@ func newest(segments []segment) []segment {
 func (f *profileFiles) mergeProfile(o *openingFiles, p *profileFile) {
 	f.mu.Lock()
 	old := slices.Clone(p.Segments)
-	if f.uptime()-o.last < f.limits.idle && !p.mergeDue && o.bytes < f.limits.openingBytes {
+	if f.uptime()-o.last < f.limits.idle && !p.mergeDue && o.size() < f.limits.openingBytes {
 		old = newest(old)
 	}
 	whole := len(old) == len(p.Segments)
@@ -322,23 +302,19 @@ func (f *profileFiles) mergeProfile(o *openingFiles, p *profileFile) {
 			return
 		}
 		f.mu.Lock()
-		if !o.gone {
-			f.subtract(o, p, old)
-			f.added(o, p, s)
-		}
+		p.removeSegments(old...)
+		p.Segments = append(p.Segments, s)
 		f.mu.Unlock()
 		f.writeIndex(o)
-		f.disk.Lock()
 		for _, s := range old {
 			_ = os.Remove(filepath.Join(o.dir, s.Name)) // the next start removes leftovers
 		}
-		f.disk.Unlock()
 	}
 	f.mu.Lock()
 	if whole && memory > f.limits.profile/4*3 {
 		p.Full, o.dirty = true, true
 	}
-	if whole && o.bytes > f.limits.openingBytes/4*3 {
+	if whole && o.size() > f.limits.openingBytes/4*3 {
 		o.Full, o.dirty = true, true
 	}
 	f.progressed()
@@ -362,7 +338,7 @@ func (f *profileFiles) damaged(o *openingFiles, p *profileFile, s segment, cause
 		f.mu.Unlock()
 		return false
 	}
-	f.subtract(o, p, []segment{s})
+	p.removeSegments(s)
 	p.Damaged++
 	o.dirty = true
 	f.mu.Unlock()

@@ -107,7 +107,8 @@ func FuzzFiles(f *testing.F) {
 				}
 			}
 		}
-		f.remove([]string{"t1"})
+		f.remove("t1")
+		f.emptyTrash()
 		require.FileExists(t, outside)
 		if len(f.openings) == 0 {
 			require.NoDirExists(t, of)

@@ -7,11 +7,9 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -59,6 +57,16 @@ func openFiles(t testing.TB, dir string, change func(*profileLimits)) *files {
 	}
 	require.NoError(t, f.load(func(Opening, time.Time) bool { return true }))
 	return f
+}
+
+// blocked lets all writes wait until the returned channel is closed.
+func (f *files) blocked() chan struct{} {
+	answer, write := make(chan struct{}), f.write
+	f.write = func(path string, content []byte) error {
+		<-answer
+		return write(path, content)
+	}
+	return answer
 }
 
 // later advances the clock and then writes all samples that are due.
@@ -241,10 +249,12 @@ func TestProfileOfAnOpeningIsOne(t *testing.T) {
 	check()
 	require.Empty(t, f.dropped)
 
-	f.remove([]string{"t1", "none"})
+	f.remove("t1")
+	f.remove("none")
 	_, err := f.read(context.Background(), "t1", cpuKey(f, "t2"))
 	require.ErrorIs(t, err, ErrNotFound)
-	f.remove([]string{"t2"})
+	f.remove("t2")
+	f.emptyTrash()
 	require.Zero(t, f.size())
 	require.Zero(t, f.profiles)
 	entries, err := os.ReadDir(f.dir)
@@ -518,27 +528,40 @@ func TestOpeningIsBounded(t *testing.T) {
 	})
 }
 
-// TestOldestOpeningsMakeRoom checks that the store first deletes the openings
-// whose profiles ended first.
+// TestOldestOpeningsMakeRoom checks that the store first deletes the profiles that ended
+// first, and keeps their openings.
 func TestOldestOpeningsMakeRoom(t *testing.T) {
-	for name, change := range map[string]func(*profileLimits){
-		"bytes":    func(l *profileLimits) { l.bytes = 5 * (openingOverhead + 4096) },
-		"openings": func(l *profileLimits) { l.openings = 5 },
-		"profiles": func(l *profileLimits) { l.total = 5 },
-	} {
+	profiled := func(o Options, total, n int) *world {
+		w := newWorld(t, o)
+		w.profiles.mu.Lock()
+		w.profiles.limits.total = total
+		w.profiles.mu.Unlock()
+		for i := range n {
+			w.pass(time.Minute)
+			id := fmt.Sprintf("t%02d", i)
+			w.addInput(pprofstest.Input{Profile: phased(id, "both"), Hot: 5, Later: time.Duration(i) * time.Minute},
+				Opening{ID: id, Unit: unitNamed("u"), Triggered: time.Unix(0, pprofstest.WindowStart).Add(time.Duration(i) * time.Minute)})
+			w.commit()
+			require.NoError(t, w.makeRoom())
+		}
+		return w
+	}
+	const many = 1000
+	// The database grows, too.
+	bytes := profiled(Options{}, many, 5).total() + openingOverhead
+	for name, w := range map[string]*world{"bytes": profiled(Options{MaxBytes: bytes}, many, 12), "profiles": profiled(Options{}, 5, 12)} {
 		t.Run(name, func(t *testing.T) {
-			f := openFiles(t, t.TempDir(), change)
-			for i := range 12 {
-				at := time.Unix(0, pprofstest.WindowStart).Add(time.Duration(i) * time.Minute)
-				f.send(pprofstest.Input{Profile: pprofstest.Reason("0a1b", fmt.Sprint("t", i), at.UTC().Format(time.RFC3339)), Hot: 5, Later: time.Duration(i) * time.Minute})
-				f.later(f.limits.flush)
-			}
-			require.Equal(t, []string{"t10", "t11", "t7", "t8", "t9"}, slices.Sorted(maps.Keys(f.openings)))
-			require.Equal(t, map[string]int64{DroppedProfiles: 7}, f.dropped)
-			entries, err := os.ReadDir(f.dir)
+			all, err := w.Openings(t.Context(), OpeningQuery{})
 			require.NoError(t, err)
-			require.Len(t, entries, 5)
-			require.Equal(t, 5, f.profiles)
+			require.Len(t, all, 12)
+			for i, o := range all {
+				require.Equal(t, i < 5, len(o.Profiles) > 0, "opening %d", i)
+			}
+			require.EqualValues(t, 7, w.Usage().Dropped[DroppedProfiles])
+			require.Eventually(t, func() bool {
+				entries, err := os.ReadDir(w.profiles.dir)
+				return err == nil && len(entries) == 5
+			}, time.Minute, time.Millisecond)
 		})
 	}
 }
@@ -547,8 +570,8 @@ func TestOldestOpeningsMakeRoom(t *testing.T) {
 // while the disk does not answer.
 func TestDiskThatDoesNotAnswerHoldsNothingUp(t *testing.T) {
 	f := openFiles(t, t.TempDir(), func(l *profileLimits) { l.memory = 1 << 20 })
+	answer := f.blocked()
 	f.start()
-	f.disk.Lock()
 	sent := int64(0)
 	for i := range 50 {
 		f.send(pprofstest.Input{Profile: phased(fmt.Sprint("t", i), "both"), Stacks: 100})
@@ -557,7 +580,7 @@ func TestDiskThatDoesNotAnswerHoldsNothingUp(t *testing.T) {
 		require.Less(t, f.memory, 3<<20)
 		f.profileFiles.mu.Unlock()
 	}
-	f.disk.Unlock()
+	close(answer)
 	f.stop()
 	kept := int64(0)
 	for i := range 50 {
@@ -631,7 +654,7 @@ func TestReadersAndWritersAtOnce(t *testing.T) {
 					}
 					require.GreaterOrEqual(t, sum, i.Samples)
 				}
-				f.remove([]string{"none"})
+				f.remove("none")
 			}
 		})
 	}
@@ -650,7 +673,11 @@ func (w *world) addInput(in pprofstest.Input, o Opening) {
 		s.Opening = o
 		w.AddSamples(s)
 	}
-	w.profiles.flush(true)
+	w.profiles.mu.Lock()
+	w.profiles.pressed = true
+	w.profiles.mu.Unlock()
+	w.profiles.hurry()
+	require.Eventually(w.t, func() bool { return w.profiles.unwritten() == 0 }, time.Minute, time.Millisecond)
 }
 
 // TestOpeningComesFromItsProfiles covers profiles and events in any order, and profiles
@@ -718,13 +745,13 @@ func TestOpeningComesFromItsProfiles(t *testing.T) {
 
 func TestEndDoesNotWaitForADiskThatDoesNotAnswer(t *testing.T) {
 	f := openFiles(t, t.TempDir(), func(l *profileLimits) { l.stop = time.Millisecond })
+	answer := f.blocked()
 	f.start()
 	f.send(pprofstest.Input{Profile: phased("t1", "both"), Hot: 3})
-	f.disk.Lock()
 	f.stop()
 	require.Equal(t, map[string]int64{DroppedDisk: 3}, f.dropped)
 	require.Equal(t, 1, f.logs.FilterMessage("disk does not answer, console's last profiles are lost").Len())
-	f.disk.Unlock()
+	close(answer)
 	<-f.written
 }
 
@@ -792,7 +819,7 @@ func TestEstimateOfAProfileIsCloseToTheHeap(t *testing.T) {
 // TestOpeningsThatWaitForTheDiskAreBounded covers profiles that each belong to a
 // different opening.
 func TestOpeningsThatWaitForTheDiskAreBounded(t *testing.T) {
-	f := openFiles(t, t.TempDir(), func(l *profileLimits) { l.openings = 10 })
+	f := openFiles(t, t.TempDir(), func(l *profileLimits) { l.total = 10 })
 	in := samplesOf(pprofstest.Input{Profile: phased("t", "both"), Hot: 1}.Build(t))[0]
 	in.Opening.Unit.Resource = map[string]string{}
 	for i := range 1000 {
@@ -806,8 +833,6 @@ func TestOpeningsThatWaitForTheDiskAreBounded(t *testing.T) {
 	require.Len(t, f.openings, 20)
 	require.EqualValues(t, 980, f.dropped[DroppedMemory])
 	f.later(f.limits.flush)
-	require.Len(t, f.openings, 10)
-	require.EqualValues(t, 10, f.dropped[DroppedProfiles])
 	for _, o := range f.openings {
 		index, err := os.Stat(filepath.Join(o.dir, indexName))
 		require.NoError(t, err)

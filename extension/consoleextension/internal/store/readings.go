@@ -6,7 +6,6 @@ package store
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"fmt"
 	"maps"
 	"math"
@@ -45,24 +44,8 @@ const (
 // newest blocks are read first.
 const maxBlocks = 4096
 
-// block is a row of the table of blocks.
-type block struct {
-	tier int
-	at   int64
-	unit UnitID
-	data []byte
-}
-
-// putBlocks writes blocks.
-func putBlocks(tx *sql.Tx, all []block) error {
-	write, err := tx.Prepare("INSERT OR REPLACE INTO blocks (tier, at, unit, data) VALUES (?, ?, ?, ?)")
-	for _, b := range all {
-		if err == nil {
-			_, err = write.Exec(b.tier, b.at, b.unit, b.data)
-		}
-	}
-	return err
-}
+// insertBlock writes a block: its tier, time, unit and data.
+const insertBlock = "INSERT OR REPLACE INTO blocks (tier, at, unit, data) VALUES (?, ?, ?, ?)"
 
 // readBlocks calls f for each block of a unit in a tier. If there are more than
 // maxBlocks blocks, it reads only the newest. The index groups the blocks by time.
@@ -77,7 +60,7 @@ func (s *Store) readBlocks(ctx context.Context, tier int, unit UnitID, f func(da
 }
 
 // encodeHeads moves the readings of all units into blocks.
-func (s *Store) encodeHeads(at int64) (blocks []block) {
+func (s *Store) encodeHeads(at int64) {
 	for id, u := range s.units {
 		var all []series
 		for i := range u.Conditions {
@@ -93,12 +76,10 @@ func (s *Store) encodeHeads(at int64) (blocks []block) {
 			c.head = c.head[:0]
 		}
 		if len(all) > 0 {
-			blocks = append(blocks, block{0, at, id, appendBlock(nil, all)})
+			s.queue(blocksOfReadings, insertBlock, 0, at, string(id), appendBlock(nil, all))
 		}
 	}
 	s.heads = 0
-	slices.SortFunc(blocks, func(a, b block) int { return cmp.Compare(a.unit, b.unit) })
-	return blocks
 }
 
 func (h head) point() point {
@@ -123,26 +104,6 @@ func inOrder(points map[int][]point) []series {
 		out = append(out, series{condition, list[max(0, len(list)-maxBlockPoints):]})
 	}
 	return out
-}
-
-// boundUnwritten drops the oldest blocks that could not be written, so that the remaining
-// blocks take at most maxUnwritten bytes.
-func (s *Store) boundUnwritten() {
-	size := 0
-	for i, b := range slices.Backward(s.unwritten) {
-		if size += len(b.data) + 64; size <= maxUnwritten {
-			continue
-		}
-		for _, old := range s.unwritten[:i+1] {
-			what := blocksOfReadings
-			if old.tier == peerTier {
-				what = blocksOfPeers
-			}
-			s.drop(what, 1)
-		}
-		s.unwritten = slices.Clone(s.unwritten[i+1:])
-		return
-	}
 }
 
 // loadNewest loads the newest readings of units from the database. It also loads the
@@ -202,16 +163,10 @@ func (s *Store) Trends(ctx context.Context, id UnitID, from, to time.Time, point
 			add(0)(i, h.point())
 		}
 	}
-	unwritten := s.unwritten
 	s.mu.RUnlock()
 	read := func(tier int, data []byte) {
 		if readBlock(data, add(tier)) != nil {
 			s.drop("damaged", 1)
-		}
-	}
-	for _, b := range unwritten {
-		if b.unit == id && b.tier == 0 {
-			read(0, b.data)
 		}
 	}
 	for i := range tiers[:peerTier] {

@@ -13,7 +13,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -63,9 +62,9 @@ type Options struct {
 // Store keeps the data that the console shows. Store implements Reader. All
 // methods may be called concurrently.
 //
-// All data except readings and profiles is in memory, within the limits of bounds.go, and
-// in the database. Only Open loads this data from the database. Data from a Put method is
-// visible at once. It is on disk when a later call of Commit returns. Readings are
+// Units, openings and collectors are in memory, within the limits of bounds.go, and in the
+// database. Only Open loads them from the database. Events, which are refusals, policy
+// changes and logs, are read from the database. Data from a Put method is visible at once. It is on disk when a later call of Commit returns. Readings are
 // written to the disk within flushEvery. If the disk is full or broken, the store keeps
 // its data in memory and tries again with each write.
 type Store struct {
@@ -83,20 +82,17 @@ type Store struct {
 	units       map[UnitID]*unit
 	openings    map[string]*opening
 	order       []*opening // all openings, in order of arrival
-	refusals    []*refusal // in order of arrival
-	changes     []*change  // in order of arrival
 	instances   map[string]*instance
-	series      int            // number of conditions of all units
-	heads       int            // number of readings that are not yet in a block
-	unwritten   []block        // blocks that are not yet on disk, oldest first
-	resources   int            // bytes of the resources of all units
-	metrics     int            // number of metrics of all instances
-	peers       int            // number of peers of all units
-	sequence    uint64         // last key of a refusal or a change
-	noRoomUntil int64          // no unit can be removed until then, by the clock
-	dirty       map[ref]record // changed records; nil means delete
-	removed     []string       // openings whose profiles are to be deleted
-	waiting     chan struct{}  // closed when the next write ends
+	series      int         // number of conditions of all units
+	heads       int         // number of readings that are not yet in a block
+	resources   int         // bytes of the resources of all units
+	metrics     int         // number of metrics of all instances
+	peers       int         // number of peers of all units
+	noRoomUntil int64       // no unit can be removed until then, by the clock
+	queued      []statement // statements that wait for the next write, oldest first
+	queuedBytes int
+	unsaved     bool          // a record could not wait any longer, so all must be saved anew
+	waiting     chan struct{} // closed when the next write ends
 
 	pokes   chan struct{}
 	stop    chan struct{}
@@ -105,13 +101,11 @@ type Store struct {
 	bytes   atomic.Int64  // size of the database and the files that were set aside
 	oldest  atomic.Int64  // time of the oldest data, by the clock
 
-	writing        sync.Mutex // held while records are written; guards the fields below
+	writing        sync.Mutex // held while the database is changed; guards the fields below
 	setAsides      int
 	failing        bool
 	metricsWritten int64
 	blocksWritten  int64 // time of the last blocks, by the clock
-
-	room sync.Mutex // held while data is thinned or deleted
 }
 
 // These are the kinds of records, in the order in which they are loaded.
@@ -119,20 +113,15 @@ const (
 	kindLife     = "life" // of the store; there is one record
 	kindUnit     = "unit"
 	kindOpening  = "opening"
-	kindRefusal  = "refusal"
-	kindChange   = "policy change"
 	kindInstance = "instance"
-	kindMetrics  = "metrics" // of an instance
 )
 
-// ref identifies a record.
-type ref struct{ kind, key string }
-
-// record is an entry of the database. unit is the unit that the record belongs
-// to, if any. stored is the time when the record was stored, by the store's
-// clock. data is encoded as JSON.
-type record interface {
-	record() (unit UnitID, stored int64, data any)
+// statement changes the database. If it is dropped because the disk is full, it is counted
+// in Usage.Dropped. A statement of a record has no name there.
+type statement struct {
+	dropped, query string
+	args           []any
+	bytes          int
 }
 
 // Open opens the store of a directory. A damaged file is set aside and logged, and
@@ -152,7 +141,7 @@ func Open(o Options) (*Store, error) {
 	s := &Store{
 		options: o, log: o.Logger,
 		pokes: make(chan struct{}, 1), stop: make(chan struct{}),
-		waiting: make(chan struct{}), dirty: map[ref]record{}, drops: drops{count: map[string]int64{}},
+		waiting: make(chan struct{}), drops: drops{count: map[string]int64{}},
 	}
 	if err := s.open(); err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -174,6 +163,8 @@ func (s *Store) open() error {
 	if s.db, err = openDatabase(filepath.Join(dir, "console.db"), s.options); err != nil {
 		return err
 	}
+	s.profiles = newProfileFiles(filepath.Join(dir, profileDirectory), limitsOfProfiles(s.options.MaxBytes), s.log, s.options.Uptime)
+	s.profiles.dropped = s.drops.add
 	err = s.load()
 	if errors.Is(err, errDamaged) {
 		if err = s.db.replace(err); err == nil {
@@ -197,8 +188,8 @@ func (s *Store) open() error {
 // load reads the records. It counts and deletes records that cannot be used.
 func (s *Store) load() error {
 	s.units, s.openings, s.instances = map[UnitID]*unit{}, map[string]*opening{}, map[string]*instance{}
-	s.order, s.refusals, s.changes, s.blocksWritten = nil, nil, nil, 0
-	s.series, s.resources, s.metrics, s.peers, s.sequence = 0, 0, 0, 0, 0
+	s.order, s.queued, s.queuedBytes, s.blocksWritten = nil, nil, 0, 0
+	s.series, s.resources, s.metrics, s.peers = 0, 0, 0, 0
 	var was life
 	newest, bad := int64(0), 0
 	for _, kind := range []struct {
@@ -208,10 +199,7 @@ func (s *Store) load() error {
 		{kindLife, func(_ string, _ UnitID, _ int64, data []byte) error { return json.Unmarshal(data, &was) }},
 		{kindUnit, s.loadUnit},
 		{kindOpening, s.loadOpening},
-		{kindRefusal, s.loadRefusal},
-		{kindChange, s.loadChange},
 		{kindInstance, s.loadInstance},
-		{kindMetrics, s.loadMetrics},
 	} {
 		var key string
 		var unit UnitID
@@ -221,7 +209,7 @@ func (s *Store) load() error {
 			if kind.load(key, unit, stored, data) == nil {
 				newest = max(newest, stored)
 			} else {
-				s.touch(kind.name, key, nil)
+				s.erase(kind.name, key)
 				bad++
 			}
 		}, "SELECT key, unit, stored, data FROM records WHERE kind = ? ORDER BY stored, key", kind.name)
@@ -230,7 +218,7 @@ func (s *Store) load() error {
 		}
 	}
 	s.drop("damaged", bad)
-	if err := s.loadNewest(); err != nil {
+	if err := cmp.Or(s.loadNewest(), s.countRefusals()); err != nil {
 		return err
 	}
 	was.Seconds = max(was.Seconds, newest)
@@ -253,7 +241,9 @@ func (s *Store) run() {
 	for {
 		select {
 		case <-s.pokes:
-			_ = s.write(s.damaged.Load()) // write logs its errors
+			if s.write(s.damaged.Load()) == nil { // write logs its errors
+				s.found(s.makeRoom())
+			}
 		case <-tick.C:
 			s.flush()
 		case <-s.stop:
@@ -270,7 +260,7 @@ func (s *Store) poke() { token.Put(s.pokes) }
 // the next write. Commit returns an error only if the context ends.
 func (s *Store) Commit(ctx context.Context) error {
 	s.mu.RLock()
-	nothing, written := len(s.dirty) == 0, s.waiting
+	nothing, written := len(s.queued) == 0, s.waiting
 	s.mu.RUnlock()
 	if nothing {
 		return nil
@@ -294,14 +284,14 @@ func (s *Store) Close() error {
 		return nil
 	default:
 	}
-	if s.profiles != nil {
+	if s.done != nil {
 		s.profiles.stop()
 	}
 	close(s.stop)
 	var err error
 	if s.done != nil {
 		<-s.done
-		s.metricsWritten = -metricsEvery
+		s.metricsWritten, s.failing = -metricsEvery, false
 		err = s.write(true)
 		s.drops.log(s.log)
 	}
@@ -323,30 +313,54 @@ func (s *Store) flush() {
 	s.drops.log(s.log)
 }
 
-// touch marks a record as changed. If r is nil, the record is deleted with the next write.
-func (s *Store) touch(kind, key string, r record) { s.dirty[ref{kind, key}] = r }
-
-// touchAll marks all records as changed.
-func (s *Store) touchAll() {
-	for id, u := range s.units {
-		s.touch(kindUnit, string(id), u)
+// queue adds a statement to the next write. If too many statements wait because the disk is
+// full, it drops the oldest.
+func (s *Store) queue(dropped, query string, args ...any) {
+	of := statement{dropped: dropped, query: query, args: args, bytes: len(query)}
+	for _, a := range args {
+		switch a := a.(type) {
+		case string:
+			of.bytes += len(a)
+		case []byte:
+			of.bytes += len(a)
+		}
 	}
-	for id, o := range s.openings {
-		s.touch(kindOpening, id, o)
+	s.queued = append(s.queued, of)
+	s.queuedBytes += of.bytes
+	for s.queuedBytes > maxQueued {
+		oldest := s.queued[0]
+		s.queued, s.queuedBytes = s.queued[1:], s.queuedBytes-oldest.bytes
+		if s.unsaved = s.unsaved || oldest.dropped == ""; oldest.dropped != "" {
+			s.drop(oldest.dropped, 1)
+		}
 	}
-	for _, r := range s.refusals {
-		s.touch(kindRefusal, r.key, r)
-	}
-	for _, c := range s.changes {
-		s.touch(kindChange, c.key, c)
-	}
-	s.touchInstances()
 }
 
-func (s *Store) touchInstances() {
-	for id, i := range s.instances {
-		s.touch(kindInstance, id, i)
-		s.touch(kindMetrics, id, metricsOf{i})
+// save writes a record with the next write. unit is the unit that the record belongs to, if
+// any. stored is the time when the record was stored, by the store's clock.
+func (s *Store) save(kind, key string, unit UnitID, stored int64, record any) {
+	s.queue("", "INSERT OR REPLACE INTO records (kind, key, unit, stored, data) VALUES (?, ?, ?, ?, ?)",
+		kind, key, string(unit), stored, encoded(record))
+}
+
+// erase deletes a record with the next write.
+func (s *Store) erase(kind, key string) {
+	s.queue("", "DELETE FROM records WHERE kind = ? AND key = ?", kind, key)
+}
+
+func encoded(record any) string {
+	data, _ := json.Marshal(record) // cannot fail for texts, times and numbers
+	return string(data)
+}
+
+// saveAll makes the next writes save all records. The caller holds the lock.
+func (s *Store) saveAll() {
+	s.metricsWritten = -metricsEvery
+	for _, u := range s.units {
+		u.saved = -metricsEvery
+	}
+	for _, o := range s.order {
+		o.saved = false
 	}
 }
 
@@ -355,18 +369,22 @@ func (s *Store) touchInstances() {
 func (s *Store) write(readings bool) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
+	return s.writeLocked(readings)
+}
+
+func (s *Store) writeLocked(readings bool) error {
 	if s.damaged.Swap(false) {
 		s.startAnew(fmt.Errorf("%w: found when it was read", errDamaged))
 	}
 	err := s.writeOnce(readings)
 	if errors.Is(err, errDamaged) && s.startAnew(err) {
-		err = s.writeOnce(readings)
+		err = s.writeOnce(true)
 	}
 	switch {
 	case err != nil && !s.failing:
 		s.log.Error("console cannot write its database; what is new is kept in memory, within bounds", zap.String("path", s.db.path), zap.Error(err))
 		s.failing = true
-	case err == nil && s.failing && readings:
+	case err == nil && s.failing:
 		s.log.Info("console writes its database again", zap.String("path", s.db.path))
 		s.failing = false
 	}
@@ -376,91 +394,69 @@ func (s *Store) write(readings bool) error {
 func (s *Store) writeOnce(readings bool) error {
 	s.mu.Lock()
 	if readings {
-		s.touchSeen()
+		s.saveSeen()
+		if !s.failing { // else new readings stay where the pages read them
+			s.blocksWritten = max(s.clock.now(), s.blocksWritten+1)
+			s.encodeHeads(s.blocksWritten)
+			s.encodePeers(s.blocksWritten)
+		}
 	}
-	s.touch(kindLife, "", life{s.clock.now(), s.options.Now().Unix()})
-	dirty, written, removed := s.dirty, s.waiting, s.removed
-	s.dirty, s.waiting, s.removed = map[ref]record{}, make(chan struct{}), nil
-	var blocks []block
-	if readings {
-		s.blocksWritten = max(s.clock.now(), s.blocksWritten+1)
-		s.unwritten = slices.Concat(s.unwritten, s.encodeHeads(s.blocksWritten), s.encodePeers(s.blocksWritten))
-		blocks = s.unwritten
-	}
+	s.save(kindLife, "", "", s.clock.now(), life{s.clock.now(), s.options.Now().Unix()})
+	queued, written := s.queued, s.waiting
+	s.queued, s.queuedBytes, s.waiting = nil, 0, make(chan struct{})
 	s.mu.Unlock()
 	defer close(written)
 
 	err := s.db.update(func(tx *sql.Tx) error {
-		if err := s.putRecords(tx, dirty); err != nil {
-			return err
+		prepared := map[string]*sql.Stmt{}
+		for _, of := range queued {
+			var err error
+			if prepared[of.query] == nil {
+				prepared[of.query], err = tx.Prepare(of.query)
+			}
+			if err == nil {
+				_, err = prepared[of.query].Exec(of.args...)
+			}
+			if err != nil {
+				return err
+			}
 		}
-		return putBlocks(tx, blocks)
+		return s.deleteEvents(tx, true, tooMany)
 	})
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if err != nil {
-		maps.Copy(dirty, s.dirty)
-		s.dirty = dirty
-		s.boundDirty()
-		s.boundUnwritten()
-	} else if readings {
-		s.unwritten = nil
+		later := s.queued
+		s.queued, s.queuedBytes = nil, 0
+		for _, of := range append(queued, later...) {
+			s.queue(of.dropped, of.query, of.args...)
+		}
+	} else if s.unsaved {
+		s.unsaved = false
+		s.saveAll()
 	}
-	s.mu.Unlock()
-	s.profiles.remove(removed)
 	return err
 }
 
-// putRecords writes and deletes records.
-func (s *Store) putRecords(tx *sql.Tx, dirty map[ref]record) error {
-	write, err := tx.Prepare("INSERT OR REPLACE INTO records (kind, key, unit, stored, data) VALUES (?, ?, ?, ?, ?)")
-	if err != nil {
-		return err
-	}
-	for of, is := range dirty {
-		if is == nil {
-			_, err = tx.Exec("DELETE FROM records WHERE kind = ? AND key = ?", of.kind, of.key)
-		} else {
-			unit, stored, data := s.encode(is)
-			_, err = write.Exec(of.kind, of.key, unit, stored, data)
-		}
-		if err != nil {
-			return err
+// saveSeen saves the units whose saved time of last contact is outdated by at least
+// metricsEvery, and all records that saveAll has marked. Every metricsEvery, saveSeen also
+// saves all collectors. The caller holds the lock.
+func (s *Store) saveSeen() {
+	for _, u := range s.units {
+		if u.seen-u.saved >= metricsEvery && s.queuedBytes < maxQueued/2 {
+			s.saveUnit(u)
 		}
 	}
-	return nil
-}
-
-// encode encodes one record. The records are encoded one by one, because all of them
-// together may take much memory.
-func (s *Store) encode(is record) (unit UnitID, stored int64, data string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	unit, stored, content := is.record()
-	encoded, _ := json.Marshal(content) // cannot fail for texts, times and numbers
-	return unit, stored, string(encoded)
-}
-
-// touchSeen marks the units whose stored time of last contact is outdated by at least
-// metricsEvery. Every metricsEvery, touchSeen also marks all collectors. The caller
-// holds the lock.
-func (s *Store) touchSeen() {
-	for id, u := range s.units {
-		if u.seen-u.saved >= metricsEvery {
-			s.touch(kindUnit, string(id), u)
+	for _, o := range s.order {
+		if !o.saved && s.queuedBytes < maxQueued/2 {
+			s.saveOpening(o)
 		}
 	}
 	if now := s.clock.now(); now-s.metricsWritten >= metricsEvery {
 		s.metricsWritten = now
-		s.touchInstances()
-	}
-}
-
-// boundDirty forgets pending deletions if too many of them wait because the disk is full.
-// The next Open deletes these records, because they have no unit or are too old.
-func (s *Store) boundDirty() {
-	if len(s.dirty) > 2*(maxUnits+maxOpenings+maxRefusals) {
-		s.dirty = map[ref]record{}
-		s.touchAll()
+		for _, i := range s.instances {
+			s.saveInstance(i)
+		}
 	}
 }
 
@@ -476,8 +472,8 @@ func (s *Store) startAnew(cause error) bool {
 		return false
 	}
 	s.mu.Lock()
-	s.touchAll()
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+	s.saveAll()
 	return true
 }
 

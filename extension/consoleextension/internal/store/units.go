@@ -29,11 +29,11 @@ type unit struct {
 	Unit
 	Conditions []condition
 
-	bytes    int              // size of the resource
-	seen     int64            // by the clock
-	states   map[string]state // by policy
-	openings []*opening       // in order of arrival
-	refusals []*refusal       // in order of arrival
+	bytes    int               // size of the resource
+	seen     int64             // by the clock
+	states   map[string]state  // by policy
+	openings []*opening        // in order of arrival
+	refused  map[[2]string]int // number of refusals by policy and reason
 	peers    map[PeerKey]*peer
 	saved    int64 // value of seen in the database
 }
@@ -158,7 +158,7 @@ func (s *Store) condition(u *unit, of Condition) *condition {
 	}
 	s.series++
 	u.Conditions[free] = condition{Condition: of, Seen: u.seen, newest: Reading{Threshold: math.NaN()}}
-	s.touch(kindUnit, string(u.ID), u)
+	s.saveUnit(u)
 	return &u.Conditions[free]
 }
 
@@ -176,7 +176,7 @@ func (s *Store) unit(of Unit) *unit {
 		}
 		u = &unit{Unit: Unit{ID: id, Host: strings.Clone(of.Host), Name: strings.Clone(of.Name), First: s.options.Now().UTC()}, states: map[string]state{}}
 		s.units[id] = u
-		s.touch(kindUnit, string(id), u)
+		s.saveUnit(u)
 	}
 	u.seen, u.Last = now, s.options.Now().UTC()
 	if len(of.Resource) > 0 && !maps.Equal(u.Resource, of.Resource) {
@@ -200,7 +200,7 @@ func (s *Store) setResource(u *unit, all map[string]string) {
 	}
 	s.resources += size - u.bytes
 	u.Resource, u.bytes = kept, size
-	s.touch(kindUnit, string(u.ID), u)
+	s.saveUnit(u)
 }
 
 // roomForUnit makes room for a unit by removing units that are gone. Units without
@@ -233,13 +233,11 @@ func (s *Store) roomForUnit(now int64) bool {
 	return true
 }
 
-// removeUnit forgets a unit and its records. The readings of the unit on disk expire later.
+// removeUnit forgets a unit, its openings and its refusals. The readings of the unit on disk
+// expire later.
 func (s *Store) removeUnit(u *unit) {
 	for len(u.openings) > 0 {
 		s.removeOpening(u.openings[0])
-	}
-	for len(u.refusals) > 0 {
-		s.removeRefusal(u.refusals[0])
 	}
 	for i := range u.Conditions {
 		s.removeCondition(u, i)
@@ -247,7 +245,7 @@ func (s *Store) removeUnit(u *unit) {
 	s.resources -= u.bytes
 	s.peers -= len(u.peers)
 	delete(s.units, u.ID)
-	s.touch(kindUnit, string(u.ID), nil)
+	s.erase(kindUnit, string(u.ID))
 }
 
 // removeCondition frees the slot of a condition, and forgets its unwritten readings.
@@ -256,7 +254,7 @@ func (s *Store) removeCondition(u *unit, i int) {
 		s.series--
 		s.heads -= len(c.head)
 		*c = condition{}
-		s.touch(kindUnit, string(u.ID), u)
+		s.saveUnit(u)
 	}
 }
 
@@ -264,7 +262,7 @@ func (s *Store) removeCondition(u *unit, i int) {
 // units that still have openings or refusals.
 func (s *Store) ageUnits(oldest int64) {
 	for _, u := range s.units {
-		if u.seen < oldest && len(u.openings) == 0 && len(u.refusals) == 0 {
+		if u.seen < oldest && len(u.openings) == 0 && len(u.refused) == 0 {
 			s.removeUnit(u)
 			continue
 		}
@@ -304,8 +302,8 @@ func (s *Store) summary(u *unit) UnitSummary {
 	if newest != nil {
 		out.Newest = s.public(newest)
 	}
-	for _, r := range u.refusals {
-		out.Refusals[r.Why]++
+	for by, n := range u.refused {
+		out.Refusals[by[1]] += n
 	}
 	return out
 }
@@ -339,9 +337,9 @@ func (s *Store) Unit(id UnitID) (UnitSummary, error) {
 	return s.summary(u), nil
 }
 
-func (u *unit) record() (UnitID, int64, any) {
+func (s *Store) saveUnit(u *unit) {
 	u.saved = u.seen
-	return u.ID, u.seen, u
+	s.save(kindUnit, string(u.ID), u.ID, u.seen, u)
 }
 
 // loadUnit adds a unit from the database.

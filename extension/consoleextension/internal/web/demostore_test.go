@@ -147,7 +147,7 @@ func (m *Memory) Profile(_ context.Context, opening string, of store.ProfileKey)
 }
 
 // Refusals implements store.Reader.
-func (m *Memory) Refusals(unit store.UnitID, limit int) []store.Refusal {
+func (m *Memory) Refusals(_ context.Context, unit store.UnitID, limit int) ([]store.Refusal, error) {
 	var found []store.Refusal
 	for _, r := range m.AllRefusals {
 		if unit == "" || r.Unit.ID == unit {
@@ -158,17 +158,21 @@ func (m *Memory) Refusals(unit store.UnitID, limit int) []store.Refusal {
 	if limit > 0 && len(found) > limit {
 		found = found[:limit]
 	}
-	return found
+	return found, m.Err
 }
 
 // Policies implements store.Reader.
 func (m *Memory) Policies() []store.PolicySummary { return m.AllPolicies }
 
 // PolicyChanges implements store.Reader.
-func (m *Memory) PolicyChanges() []store.PolicyChange { return m.AllChanges }
+func (m *Memory) PolicyChanges(context.Context) ([]store.PolicyChange, error) {
+	return m.AllChanges, m.Err
+}
 
 // Instances implements store.Reader.
-func (m *Memory) Instances() []store.Instance { return m.AllInstances }
+func (m *Memory) Instances(context.Context) ([]store.Instance, error) {
+	return m.AllInstances, m.Err
+}
 
 // Usage implements store.Reader.
 func (m *Memory) Usage() store.Usage { return m.UsageNow }

@@ -49,7 +49,8 @@ type healthPage struct {
 	Usage     store.Usage
 	Full      float64 // in percent of MaxBytes
 	Instances []instanceRow
-	More      int // number of instances that are not shown
+	More      int  // number of instances that are not shown
+	Partial   bool // a part of the store could not be read
 }
 
 // instanceRow describes one collector.
@@ -100,8 +101,8 @@ type outcomeRow struct {
 
 // health serves the page of collectors.
 func (s *Server) health(w http.ResponseWriter, r *http.Request) error {
-	instances := s.Store.Instances()
-	p := healthPage{Usage: s.Store.Usage()}
+	instances, err := s.Store.Instances(r.Context())
+	p := healthPage{Usage: s.Store.Usage(), Partial: s.partial(r, err)}
 	if p.Usage.MaxBytes > 0 {
 		p.Full = 100 * float64(p.Usage.Bytes) / float64(p.Usage.MaxBytes)
 	}

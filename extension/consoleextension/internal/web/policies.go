@@ -43,6 +43,7 @@ type policiesPage struct {
 	Refusals     []store.Refusal // newest refusals
 	Kept         time.Duration
 	File         *filePart // nil without policies_file
+	Partial      bool      // a part of the store could not be read
 }
 
 // policyRow is a policy in the table.
@@ -173,8 +174,11 @@ func (s *Server) savePolicies(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) renderPolicies(w http.ResponseWriter, r *http.Request, file *filePart, status int) error {
-	changes, instances := s.Store.PolicyChanges(), s.Store.Instances()
-	p := policiesPage{File: file, Refusals: s.Store.Refusals("", refusalsShown), Kept: s.Store.Usage().MaxAge, Versions: versions(changes, instances)}
+	changes, err := s.Store.PolicyChanges(r.Context())
+	instances, err2 := s.Store.Instances(r.Context())
+	refusals, err3 := s.Store.Refusals(r.Context(), "", refusalsShown)
+	p := policiesPage{File: file, Refusals: refusals, Kept: s.Store.Usage().MaxAge, Versions: versions(changes, instances)}
+	p.Partial = s.partial(r, errors.Join(err, err2, err3))
 	p.MoreVersions = max(0, len(p.Versions)-versionsShown)
 	p.Versions = p.Versions[:len(p.Versions)-p.MoreVersions]
 	for _, policy := range s.Store.Policies() {

@@ -239,6 +239,15 @@ func (s *Server) serve(h handler, w http.ResponseWriter, r *http.Request) {
 	s.fail(w, r, f)
 }
 
+// partial logs an error of the store that a page can do without. It reports whether there
+// is an error.
+func (s *Server) partial(r *http.Request, err error) bool {
+	if err != nil {
+		s.Logger.Error("console page failed", zap.String("path", cutText(200, r.URL.Path)), zap.Error(err))
+	}
+	return err != nil
+}
+
 // fail answers with an error page.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, f failure) {
 	if a, ok := w.(*answer); ok {

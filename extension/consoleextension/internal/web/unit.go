@@ -156,7 +156,10 @@ func (s *Server) unit(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	refusals := s.Store.Refusals(id, refusalsPerUnit)
+	refusals, err := s.Store.Refusals(r.Context(), id, refusalsPerUnit)
+	if err != nil {
+		return err
+	}
 	p := unitPage{
 		UnitSummary: u, Range: span, Ranges: rangeLinks(r.URL.Query(), span), Readings: readingCells(u, quiet(u, now)), Refusals: refusals,
 		MoreRefusals: max(0, sum(u.Refusals)-len(refusals)), Kept: s.Store.Usage().MaxAge, Quiet: quiet(u, now),

@@ -1,0 +1,177 @@
+// Copyright The hotprofile Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+)
+
+// eventTable describes a table of events. If it has more than the given number of rows, the
+// oldest rows are deleted, and counted in Usage.Dropped.
+type eventTable struct {
+	name    string
+	rows    int64
+	dropped string
+}
+
+var (
+	refusals    = eventTable{"refusals", maxRefusals, "refusals"}
+	changes     = eventTable{"policy_changes", maxChanges, "policy changes"}
+	startupLogs = eventTable{"startup_logs", maxLogs, "logs"}
+	warnings    = eventTable{"warnings", maxLogs, "logs"}
+	eventTables = []eventTable{refusals, changes, startupLogs, warnings}
+)
+
+// eventWait is the maximum time that a page waits for events. A page that can do without
+// them still has time to answer.
+const eventWait = 2 * time.Second
+
+// addEvent adds an event. subject is the ID of a unit or of a collector. Events are not in
+// memory, except while they wait for the disk.
+func (s *Store) addEvent(to eventTable, subject, policy, why string, event any) {
+	s.queue(to.dropped, "INSERT INTO "+to.name+" (subject, stored, policy, why, data) VALUES (?, ?, ?, ?, ?)",
+		subject, s.clock.now(), policy, why, encoded(event))
+}
+
+// eachEvent calls f for each event of a subject, newest first. If subject is empty, it
+// reads the events of all subjects. If limit is 0, there is no limit.
+func (s *Store) eachEvent(ctx context.Context, of eventTable, subject string, limit int, f func(subject string, stored int64, data []byte) error) error {
+	ctx, cancel := context.WithTimeout(ctx, eventWait)
+	defer cancel()
+	query, args := "SELECT subject, stored, data FROM "+of.name, []any{}
+	if subject != "" {
+		query, args = query+" WHERE subject = ?", []any{subject}
+	}
+	if limit <= 0 {
+		limit = math.MaxInt32
+	}
+	var stored int64
+	var data []byte
+	err := s.db.each(ctx, []any{&subject, &stored, &data}, func() {
+		if f(subject, stored, data) != nil {
+			s.drop("damaged", 1)
+		}
+	}, query+" ORDER BY id DESC LIMIT ?", append(args, limit)...)
+	s.found(err)
+	return err
+}
+
+// deleteEvents deletes the events that a condition selects. counted reports whether
+// Usage.Dropped counts them.
+func (s *Store) deleteEvents(tx *sql.Tx, counted bool, condition func(eventTable) string) error {
+	for _, t := range eventTables {
+		done, err := tx.Exec("DELETE FROM " + t.name + " WHERE " + condition(t))
+		if err != nil {
+			return err
+		}
+		if n, err := done.RowsAffected(); err == nil && counted {
+			s.drop(t.dropped, int(n))
+		}
+	}
+	return nil
+}
+
+// tooMany selects the oldest events of a table that has too many.
+func tooMany(t eventTable) string {
+	return fmt.Sprintf("id <= (SELECT max(id) FROM %s) - %d", t.name, t.rows)
+}
+
+// oldestTenth selects a tenth of the events of a table.
+func oldestTenth(t eventTable) string {
+	return fmt.Sprintf("id <= (SELECT min(id) + (max(id) - min(id)) / 10 FROM %s)", t.name)
+}
+
+// countRefusals counts the refusals of each unit by policy and reason.
+func (s *Store) countRefusals() error {
+	counts := map[UnitID]map[[2]string]int{}
+	var id UnitID
+	var by [2]string
+	var n int
+	if err := s.db.each(context.Background(), []any{&id, &by[0], &by[1], &n}, func() {
+		if counts[id] == nil {
+			counts[id] = map[[2]string]int{}
+		}
+		counts[id][by] = n
+	}, "SELECT subject, policy, why, count(*) FROM refusals GROUP BY subject, policy, why"); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, u := range s.units {
+		u.refused = counts[id]
+	}
+	return nil
+}
+
+// PutRefusal adds a refusal. It uses Host, Name and Resource of the unit.
+func (s *Store) PutRefusal(r Refusal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u := s.unit(r.Unit)
+	if u == nil {
+		s.drop("refusals", 1)
+		return
+	}
+	r.Unit = Unit{}
+	r.At = s.plausible(r.At)
+	for _, text := range []*string{&r.Policy, &r.Kind, &r.Monitor, &r.Window, &r.Why, &r.Budget} {
+		*text = cutText(*text, maxName)
+	}
+	r.Value, r.Threshold = finite(r.Value), finite(r.Threshold)
+	if u.refused == nil {
+		u.refused = map[[2]string]int{}
+	}
+	u.refused[[2]string{r.Policy, r.Why}]++
+	s.addEvent(refusals, string(u.ID), r.Policy, r.Why, r)
+}
+
+// Refusals implements Reader.
+func (s *Store) Refusals(ctx context.Context, of UnitID, limit int) (out []Refusal, err error) {
+	err = s.eachEvent(ctx, refusals, string(of), limit, func(subject string, _ int64, data []byte) error {
+		var r Refusal
+		err := json.Unmarshal(data, &r)
+		r.Unit.ID = UnitID(subject)
+		out = append(out, r)
+		return err
+	})
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	out = slices.DeleteFunc(out, func(r Refusal) bool { return r.At.IsZero() || s.units[r.Unit.ID] == nil })
+	for i := range out {
+		out[i].Unit = s.units[out[i].Unit.ID].Unit
+	}
+	slices.SortStableFunc(out, func(a, b Refusal) int { return b.At.Compare(a.At) })
+	return out, err
+}
+
+// PutPolicyChange adds a change of policies.
+func (s *Store) PutPolicyChange(c PolicyChange) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.At = s.plausible(c.At)
+	c.Host, c.From, c.Version = cutText(c.Host, maxName), cutText(c.From, maxText), cutText(c.Version, maxName)
+	c.Unmatched, c.Why = cutText(c.Unmatched, maxName), cutText(c.Why, maxText)
+	for _, list := range []*[]string{&c.Added, &c.Removed, &c.Changed} {
+		*list = slices.Clone((*list)[:min(len(*list), maxListedChanges)])
+		for i, name := range *list {
+			(*list)[i] = cutText(name, maxName)
+		}
+	}
+	s.addEvent(changes, "", "", "", c)
+}
+
+// PolicyChanges implements Reader.
+func (s *Store) PolicyChanges(ctx context.Context) (out []PolicyChange, err error) {
+	err = s.eachEvent(ctx, changes, "", 0, func(_ string, _ int64, data []byte) error {
+		out = append(out, PolicyChange{})
+		return json.Unmarshal(data, &out[len(out)-1])
+	})
+	return out, err
+}
