@@ -33,6 +33,7 @@ func TestAFullDisk(t *testing.T) {
 			for i := range 20 {
 				w.PutReadings(unitNamed(fmt.Sprint(i)), []Reading{reading("cpu", "cpu_usage", w.wall, float64(n), 80)}, nil)
 			}
+			w.PutRefusal(Refusal{Unit: unitNamed("1"), Policy: "cpu", Why: "cooldown"})
 			require.True(t, w.PutOpening(Opening{ID: fmt.Sprint("o", n), Unit: unitNamed("1"), Policy: "cpu", Triggered: w.wall}))
 			w.commit()
 			w.flush()
@@ -55,12 +56,23 @@ func TestAFullDisk(t *testing.T) {
 	require.Len(t, w.openingIDs(OpeningQuery{}), 200)
 	trends, err := w.Trends(t.Context(), IDOf("node-1", "3"), time.Time{}, time.Time{}, 0)
 	require.NoError(t, err)
-	require.NotEmpty(t, trends[0].Points)
+	newest := trends[0].Points[len(trends[0].Points)-1]
+	require.Equal(t, w.wall.Unix(), newest.At.Unix(), "readings are shown while they wait")
+	refusals := func() int {
+		all, err := w.Refusals(t.Context(), "", 0)
+		require.NoError(t, err)
+		return len(all)
+	}
+	require.Less(t, refusals(), 200, "some refusals wait for the disk")
+	u, err := w.Unit(IDOf("node-1", "1"))
+	require.NoError(t, err)
+	require.Equal(t, 200, u.Refusals["cooldown"], "but they are counted")
 
 	require.NoError(t, ballast.Close())
 	require.NoError(t, os.Remove(ballast.Name()))
 	live(200, 210)
 	require.Equal(t, failures, logs.FilterMessage("console writes its database again").Len())
+	require.Equal(t, 210, refusals())
 	w.reopen()
 	require.Len(t, w.openingIDs(OpeningQuery{}), 210)
 	require.Zero(t, logs.FilterMessage("console's database damaged, set aside; starting anew").Len())

@@ -147,7 +147,7 @@ func limitsOfProfiles(maxBytes int64) profileLimits {
 		openingBytes: min(16<<20, maxBytes/8),
 		profiles:     128,
 		total:        50_000,
-		segments:     8,
+		segments:     16,
 		flush:        3 * time.Second,
 		idle:         30 * time.Second,
 		wait:         time.Second,

@@ -18,7 +18,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/pprof/profile"
@@ -237,11 +236,7 @@ func (f *profileFiles) emptyTrash() {
 // merge merges the segments of each profile that has many segments, that gets no more
 // samples, or whose opening has reached its limit.
 func (f *profileFiles) merge() {
-	type job struct {
-		o *openingFiles
-		p *profileFile
-	}
-	var due []job
+	var due []func()
 	f.mu.Lock()
 	now := f.uptime()
 	for _, o := range f.openings {
@@ -250,41 +245,20 @@ func (f *profileFiles) merge() {
 				continue // a merge could not be written
 			}
 			if len(p.Segments) >= f.limits.segments || len(p.Segments) > 1 && (now-o.last >= f.limits.idle || o.size() >= f.limits.openingBytes) || p.mergeDue {
-				due = append(due, job{o, p})
+				due = append(due, func() { f.mergeProfile(o, p) })
 			}
 		}
 	}
 	f.mu.Unlock()
-	slices.SortFunc(due, func(a, b job) int { return strings.Compare(a.o.dir, b.o.dir) })
-	for _, j := range due {
-		f.mergeProfile(j.o, j.p)
+	for _, merge := range due {
+		merge()
 	}
 }
 
-// newest returns the newest segments of a profile. Only these segments are merged while
-// more samples still arrive. The result ends before the first segment that is larger than
-// all newer segments together. Otherwise, every merge would read and rewrite that
-// segment. If the result would have fewer than two segments, newest returns all segments.
-func newest(segments []segment) []segment {
-	i := len(segments)
-	for sum := int64(0); i > 0 && (sum == 0 || segments[i-1].Bytes <= sum); i-- {
-		sum += segments[i-1].Bytes
-	}
-	if len(segments)-i < 2 {
-		i = 0
-	}
-	return segments[i:]
-}
-
-// mergeProfile merges the segments of a profile into one. While more samples arrive, it
-// merges only the newest segments.
+// mergeProfile merges the segments of a profile into one.
 func (f *profileFiles) mergeProfile(o *openingFiles, p *profileFile) {
 	f.mu.Lock()
 	old := slices.Clone(p.Segments)
-	if f.uptime()-o.last < f.limits.idle && !p.mergeDue && o.size() < f.limits.openingBytes {
-		old = newest(old)
-	}
-	whole := len(old) == len(p.Segments)
 	p.mergeDue = false
 	f.mu.Unlock()
 	merged, err := f.plusAll(context.Background(), o, p, old, false)
@@ -311,10 +285,10 @@ func (f *profileFiles) mergeProfile(o *openingFiles, p *profileFile) {
 		}
 	}
 	f.mu.Lock()
-	if whole && memory > f.limits.profile/4*3 {
+	if memory > f.limits.profile/4*3 {
 		p.Full, o.dirty = true, true
 	}
-	if whole && o.size() > f.limits.openingBytes/4*3 {
+	if o.size() > f.limits.openingBytes/4*3 {
 		o.Full, o.dirty = true, true
 	}
 	f.progressed()

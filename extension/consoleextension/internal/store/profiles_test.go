@@ -781,25 +781,6 @@ func TestFileThatCannotBeReadNowIsKept(t *testing.T) {
 	require.Empty(t, f.dropped)
 }
 
-func TestNewestSegmentsAreMerged(t *testing.T) {
-	for _, tc := range []struct {
-		sizes []int64
-		n     int
-	}{
-		{[]int64{1, 1, 1, 1}, 4},
-		{[]int64{9, 1, 1, 1}, 3},
-		{[]int64{9, 4, 2, 1}, 4}, // each segment is larger than the segments after it, so all are merged
-		{[]int64{9, 5, 1, 1, 1}, 3},
-		{[]int64{7}, 1},
-	} {
-		var all []segment
-		for _, s := range tc.sizes {
-			all = append(all, segment{Bytes: s})
-		}
-		require.Len(t, newest(all), tc.n, "%v", tc.sizes)
-	}
-}
-
 // TestEstimateOfAProfileIsCloseToTheHeap checks the memory estimate
 // that the limits depend on.
 func TestEstimateOfAProfileIsCloseToTheHeap(t *testing.T) {

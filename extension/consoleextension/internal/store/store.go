@@ -357,7 +357,7 @@ func encoded(record any) string {
 func (s *Store) saveAll() {
 	s.metricsWritten = -metricsEvery
 	for _, u := range s.units {
-		u.saved = -metricsEvery
+		u.changed = true
 	}
 	for _, o := range s.order {
 		o.saved = false
@@ -438,12 +438,13 @@ func (s *Store) writeOnce(readings bool) error {
 	return err
 }
 
-// saveSeen saves the units whose saved time of last contact is outdated by at least
-// metricsEvery, and all records that saveAll has marked. Every metricsEvery, saveSeen also
-// saves all collectors. The caller holds the lock.
+// saveSeen saves the units that changed, because blocks refer to their conditions. It also
+// saves some of the units whose saved time of last contact is outdated by at least
+// metricsEvery, and openings that saveAll has marked. Every metricsEvery, it saves all
+// collectors. The caller holds the lock.
 func (s *Store) saveSeen() {
 	for _, u := range s.units {
-		if u.seen-u.saved >= metricsEvery && s.queuedBytes < maxQueued/2 {
+		if u.changed || u.seen-u.saved >= metricsEvery && s.queuedBytes < maxQueued/8 {
 			s.saveUnit(u)
 		}
 	}

@@ -35,7 +35,8 @@ type unit struct {
 	openings []*opening        // in order of arrival
 	refused  map[[2]string]int // number of refusals by policy and reason
 	peers    map[PeerKey]*peer
-	saved    int64 // value of seen in the database
+	saved    int64 // value of seen in the database, or queued
+	changed  bool  // the next write of readings must save the unit
 }
 
 // condition is a condition of a unit. Blocks refer to a condition
@@ -158,7 +159,7 @@ func (s *Store) condition(u *unit, of Condition) *condition {
 	}
 	s.series++
 	u.Conditions[free] = condition{Condition: of, Seen: u.seen, newest: Reading{Threshold: math.NaN()}}
-	s.saveUnit(u)
+	u.changed = true
 	return &u.Conditions[free]
 }
 
@@ -200,7 +201,7 @@ func (s *Store) setResource(u *unit, all map[string]string) {
 	}
 	s.resources += size - u.bytes
 	u.Resource, u.bytes = kept, size
-	s.saveUnit(u)
+	u.changed = true
 }
 
 // roomForUnit makes room for a unit by removing units that are gone. Units without
@@ -254,7 +255,7 @@ func (s *Store) removeCondition(u *unit, i int) {
 		s.series--
 		s.heads -= len(c.head)
 		*c = condition{}
-		s.saveUnit(u)
+		u.changed = true
 	}
 }
 
@@ -338,7 +339,7 @@ func (s *Store) Unit(id UnitID) (UnitSummary, error) {
 }
 
 func (s *Store) saveUnit(u *unit) {
-	u.saved = u.seen
+	u.saved, u.changed = u.seen, false
 	s.save(kindUnit, string(u.ID), u.ID, u.seen, u)
 }
 

@@ -4,6 +4,7 @@
 package web
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
@@ -111,4 +112,18 @@ func TestPagesShowWhatHidesOthers(t *testing.T) {
 	require.Equal(t, http.StatusOK, w.Code)
 	require.False(t, strings.ContainsAny(w.Body.String(), "\x1b\u202e"))
 	require.Contains(t, w.Body.String(), `\x1b[31m\u202egpj.exe`)
+}
+
+// TestPagesWithoutTheStoreShowTheRest checks that pages that need only a part of the store
+// do not fail with it.
+func TestPagesWithoutTheStoreShowTheRest(t *testing.T) {
+	m := &Memory{AllInstances: []store.Instance{collector()}}
+	server := newTestServer(t, m)
+	for _, path := range []string{"/health", "/policies"} {
+		require.NotContains(t, get(t, server, path).Body.String(), "does not show everything")
+	}
+	m.Err = errors.New("the disk does not answer")
+	for _, path := range []string{"/health", "/policies"} {
+		require.Contains(t, get(t, server, path).Body.String(), "The store did not answer: this page does not show everything.")
+	}
 }
