@@ -59,9 +59,11 @@ func (s *Store) readBlocks(ctx context.Context, tier int, unit UnitID, f func(da
 	) SELECT data FROM times JOIN blocks ON blocks.tier = ?1 AND blocks.at = times.at AND blocks.unit = ?2 LIMIT ?3`, tier, unit, maxBlocks)
 }
 
-// encodeHeads moves the readings of all units into blocks.
+// encodeHeads moves the readings of all units into blocks. The blocks have the order of
+// their index, which makes the write cheap.
 func (s *Store) encodeHeads(at int64) {
-	for id, u := range s.units {
+	for _, id := range slices.Sorted(maps.Keys(s.units)) {
+		u := s.units[id]
 		var all []series
 		for i := range u.Conditions {
 			c := &u.Conditions[i]
