@@ -199,7 +199,6 @@ type profileFiles struct {
 type openingFiles struct {
 	Version  int            `json:"version"`
 	Opening  Opening        `json:"opening"` // without Profiles
-	Full     bool           `json:"full"`    // accepts no more samples, because a merge did not free enough space
 	Profiles []*profileFile `json:"profiles"`
 
 	dir   string
@@ -237,10 +236,6 @@ type profileFile struct {
 	Values      dictionary.ProfileType `json:"type"`
 	Executable  string                 `json:"executable"`
 	Segments    []segment              `json:"segments"`
-	// Full is true if the profile was still too large after all its segments were merged. A
-	// full profile accepts no more samples. mergeDue requests a merge.
-	Full     bool `json:"full"`
-	mergeDue bool
 
 	pending *pending
 	// writing is the estimated memory of the samples that are being written, in bytes.
@@ -435,15 +430,15 @@ func (f *profileFiles) addSome(in Samples, from int) (a pprofconv.Addition, drop
 	now := f.uptime()
 	o.last = now
 	p := f.profileOf(o, in)
-	if p == nil || p.Full || o.Full || o.size() >= f.limits.openingBytes {
+	if p == nil || f.full(o, p) {
 		return a, DroppedOpeningFull
 	}
-	if left := f.limits.profile - p.memory(); left <= 0 {
-		p.mergeDue, f.pressed = true, true
+	left := f.limits.profile - p.memory()
+	if left <= 0 {
+		f.pressed = true
 		return a, DroppedMemory
-	} else {
-		room = min(room, left, chunk)
 	}
+	room = min(room, left, chunk)
 	w, before := p.pending, 0
 	if w == nil {
 		w = &pending{
@@ -467,6 +462,20 @@ func (f *profileFiles) addSome(in Samples, from int) (a pprofconv.Addition, drop
 		f.hurry()
 	}
 	return a, ""
+}
+
+// full reports whether a profile accepts no more samples. A profile or an opening is full at
+// three quarters of a limit if a merge did not free more. The first segment of a profile
+// contains what was merged.
+func (f *profileFiles) full(o *openingFiles, p *profileFile) bool {
+	merged := int64(0)
+	for _, p := range o.Profiles {
+		if len(p.Segments) > 0 {
+			merged += blocks(p.Segments[0].Bytes)
+		}
+	}
+	return o.size() >= f.limits.openingBytes || merged > f.limits.openingBytes/4*3 ||
+		len(p.Segments) > 0 && p.Segments[0].Memory > f.limits.profile/4*3
 }
 
 // union returns the time span that covers two time spans. A zero time means that a

@@ -234,7 +234,7 @@ func (f *profileFiles) emptyTrash() {
 }
 
 // merge merges the segments of each profile that has many segments, that gets no more
-// samples, or whose opening has reached its limit.
+// samples, or that has reached a limit.
 func (f *profileFiles) merge() {
 	var due []func()
 	f.mu.Lock()
@@ -244,7 +244,8 @@ func (f *profileFiles) merge() {
 			if f.failing {
 				continue // a merge could not be written
 			}
-			if len(p.Segments) >= f.limits.segments || len(p.Segments) > 1 && (now-o.last >= f.limits.idle || o.size() >= f.limits.openingBytes) || p.mergeDue {
+			large := o.size() >= f.limits.openingBytes || p.memory() >= f.limits.profile
+			if len(p.Segments) >= f.limits.segments || len(p.Segments) > 1 && (large || now-o.last >= f.limits.idle) {
 				due = append(due, func() { f.mergeProfile(o, p) })
 			}
 		}
@@ -259,47 +260,26 @@ func (f *profileFiles) merge() {
 func (f *profileFiles) mergeProfile(o *openingFiles, p *profileFile) {
 	f.mu.Lock()
 	old := slices.Clone(p.Segments)
-	p.mergeDue = false
 	f.mu.Unlock()
 	merged, err := f.plusAll(context.Background(), o, p, old, false)
-	if err != nil {
-		f.notMerged(o, err)
+	var s segment
+	if merged != nil {
+		s, err = f.writeSegment(o, p, merged, false)
 	}
-	if merged == nil {
+	if err != nil && f.failed() { // the next successful write is followed by another attempt
+		f.log.Warn("console's profile files not merged", zap.String("directory", o.dir), zap.Error(err))
+	}
+	if err != nil || merged == nil {
 		return
 	}
-	memory := sizeOf(merged)
-	if len(old) > 1 {
-		s, err := f.writeSegment(o, p, merged, false)
-		if err != nil {
-			f.notMerged(o, err)
-			return
-		}
-		f.mu.Lock()
-		p.removeSegments(old...)
-		p.Segments = append(p.Segments, s)
-		f.mu.Unlock()
-		f.writeIndex(o)
-		for _, s := range old {
-			_ = os.Remove(filepath.Join(o.dir, s.Name)) // the next start removes leftovers
-		}
-	}
 	f.mu.Lock()
-	if memory > f.limits.profile/4*3 {
-		p.Full, o.dirty = true, true
-	}
-	if o.size() > f.limits.openingBytes/4*3 {
-		o.Full, o.dirty = true, true
-	}
+	p.removeSegments(old...)
+	p.Segments = append([]segment{s}, p.Segments...)
 	f.progressed()
 	f.mu.Unlock()
-}
-
-// notMerged logs that segments could not be merged. The next successful write is
-// followed by another attempt.
-func (f *profileFiles) notMerged(o *openingFiles, err error) {
-	if f.failed() {
-		f.log.Warn("console's profile files not merged", zap.String("directory", o.dir), zap.Error(err))
+	f.writeIndex(o)
+	for _, s := range old {
+		_ = os.Remove(filepath.Join(o.dir, s.Name)) // the next start removes leftovers
 	}
 }
 
