@@ -25,8 +25,6 @@ type life struct {
 	Wall    int64 `json:"wall"` // system clock at the same moment, in seconds since 1970
 }
 
-func (l life) record() (UnitID, int64, any) { return "", l.Seconds, l }
-
 func newClock(was life, now time.Time, maxAge time.Duration, uptime func() time.Duration) clock {
 	closed := int64(0)
 	if was.Wall > 0 {

@@ -187,18 +187,12 @@ func (s *Store) evictOpenings(n int) {
 
 // removeOpening forgets an opening and its profiles.
 func (s *Store) removeOpening(o *opening) {
+	same := func(x *opening) bool { return x == o }
 	delete(s.openings, o.ID)
-	s.order = deleteOne(s.order, o)
-	o.unit.openings = deleteOne(o.unit.openings, o)
+	s.order = slices.DeleteFunc(s.order, same)
+	o.unit.openings = slices.DeleteFunc(o.unit.openings, same)
 	s.erase(kindOpening, o.ID)
 	s.profiles.remove(o.ID)
-}
-
-func deleteOne[T comparable](list []T, of T) []T {
-	if i := slices.Index(list, of); i >= 0 {
-		return slices.Delete(list, i, i+1)
-	}
-	return list
 }
 
 // public returns the data of an opening for the pages.

@@ -64,9 +64,10 @@ type Options struct {
 //
 // Units, openings and collectors are in memory, within the limits of bounds.go, and in the
 // database. Only Open loads them from the database. Events, which are refusals, policy
-// changes and logs, are read from the database. Data from a Put method is visible at once. It is on disk when a later call of Commit returns. Readings are
-// written to the disk within flushEvery. If the disk is full or broken, the store keeps
-// its data in memory and tries again with each write.
+// changes and logs, are read from the database. Data from a Put method is visible at once,
+// except events, which are visible when they are on disk. Data is on disk when a later call
+// of Commit returns. Readings are written to the disk within flushEvery. If the disk is full
+// or broken, the store keeps its data in memory and tries again with each write.
 type Store struct {
 	options Options
 	log     *zap.Logger
@@ -83,14 +84,14 @@ type Store struct {
 	openings    map[string]*opening
 	order       []*opening // all openings, in order of arrival
 	instances   map[string]*instance
-	series      int         // number of conditions of all units
-	heads       int         // number of readings that are not yet in a block
-	resources   int         // bytes of the resources of all units
-	metrics     int         // number of metrics of all instances
-	peers       int         // number of peers of all units
-	noRoomUntil int64       // no unit can be removed until then, by the clock
-	queued      []statement // statements that wait for the next write, oldest first
-	queuedBytes int
+	series      int           // number of conditions of all units
+	heads       int           // number of readings that are not yet in a block
+	resources   int           // bytes of the resources of all units
+	metrics     int           // number of metrics of all instances
+	peers       int           // number of peers of all units
+	noRoomUntil int64         // no unit can be removed until then, by the clock
+	queued      []statement   // statements that wait for the next write, oldest first
+	queuedBytes int           // bytes of these statements
 	unsaved     bool          // a record could not wait any longer, so all must be saved anew
 	waiting     chan struct{} // closed when the next write ends
 
@@ -461,8 +462,8 @@ func (s *Store) saveSeen() {
 	}
 }
 
-// startAnew sets the database aside, and marks all records for writing. It reports
-// whether there is a new database.
+// startAnew sets the database aside, and marks all records for writing. The events in the
+// database are lost. startAnew reports whether there is a new database.
 func (s *Store) startAnew(cause error) bool {
 	if s.setAsides >= maxSetAside {
 		return false
