@@ -96,6 +96,27 @@ func TestAPageDoesNotWaitForTheDiskForever(t *testing.T) {
 	require.Equal(t, map[string]int{"cooldown": 1}, w.Units()[0].Refusals)
 }
 
+// TestCommitWaitsForAWriteThatRuns covers data that a write has taken but not yet written.
+func TestCommitWaitsForAWriteThatRuns(t *testing.T) {
+	w := newWorld(t, Options{noSync: true})
+	require.NoError(t, w.db.turn.Acquire(t.Context(), 1))
+	w.PutRefusal(Refusal{Unit: unitNamed("a"), Policy: "cpu", Why: "cooldown"})
+	w.poke()
+	require.Eventually(t, func() bool {
+		w.mu.RLock()
+		defer w.mu.RUnlock()
+		return len(w.queued) == 0
+	}, time.Minute, time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, w.Commit(ctx), context.DeadlineExceeded)
+	w.db.turn.Release(1)
+	w.commit()
+	all, err := w.Refusals(t.Context(), "", 0)
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+}
+
 // TestADatabaseOfTheVersionBeforeIsSetAside opens the directory of an earlier version.
 func TestADatabaseOfTheVersionBeforeIsSetAside(t *testing.T) {
 	dir := t.TempDir()

@@ -94,6 +94,7 @@ type Store struct {
 	queuedBytes int           // bytes of these statements
 	unsaved     bool          // a record could not wait any longer, so all must be saved anew
 	waiting     chan struct{} // closed when the next write ends
+	inFlight    chan struct{} // closed when the last write ends; nil before the first
 
 	pokes   chan struct{}
 	stop    chan struct{}
@@ -261,12 +262,15 @@ func (s *Store) poke() { token.Put(s.pokes) }
 // the next write. Commit returns an error only if the context ends.
 func (s *Store) Commit(ctx context.Context) error {
 	s.mu.RLock()
-	nothing, written := len(s.queued) == 0, s.waiting
+	written := s.inFlight
+	if len(s.queued) > 0 {
+		written = s.waiting
+		s.poke()
+	}
 	s.mu.RUnlock()
-	if nothing {
+	if written == nil {
 		return nil
 	}
-	s.poke()
 	select {
 	case <-written:
 		return nil
@@ -404,7 +408,7 @@ func (s *Store) writeOnce(readings bool) error {
 	}
 	s.save(kindLife, "", "", s.clock.now(), life{s.clock.now(), s.options.Now().Unix()})
 	queued, written := s.queued, s.waiting
-	s.queued, s.queuedBytes, s.waiting = nil, 0, make(chan struct{})
+	s.queued, s.queuedBytes, s.inFlight, s.waiting = nil, 0, written, make(chan struct{})
 	s.mu.Unlock()
 	defer close(written)
 
