@@ -217,7 +217,7 @@ record-traces: ## as root, an hour: record every trace of the corpus that is rec
 	go run ./test/traces/record -out test/traces/recorded $$(ls test/traces/recorded/*.csv | xargs -n1 basename -s .csv | sed 's#.*#test/traces/schedules/&.txt#')
 
 .PHONY: bench
-bench: build ## as root, twenty minutes: what hotprofile costs, each figure beside a baseline of the same run, as Markdown; BENCH_FLAGS="-update docs/performance.md" keeps it
+bench: build ## as root, twenty minutes: what hotprofile costs, each figure beside a baseline of the same run, as Markdown
 	@go build -o bin/ ./test/bench ./test/load
 	@bin/bench -collector $(BIN) -load bin/load -minutes $(BENCH_MINUTES) $(BENCH_FLAGS)
 

@@ -67,16 +67,3 @@ func TestDurationsHaveThreeDigits(t *testing.T) {
 		require.Equal(t, want, duration(seconds))
 	}
 }
-
-func TestTheReportReplacesTheLastOne(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "performance.md")
-	before := "# Title\n\n" + markerBegin + "\nold\n" + markerEnd + "\nafter\n"
-	require.NoError(t, os.WriteFile(file, []byte(before), 0o600))
-	require.NoError(t, updateFile(file, "new\n"))
-	got, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.Equal(t, "# Title\n\n"+markerBegin+"\nnew\n"+markerEnd+"\nafter\n", string(got))
-
-	require.NoError(t, os.WriteFile(file, []byte("no markers"), 0o600))
-	require.Error(t, updateFile(file, "new\n"))
-}

@@ -82,7 +82,6 @@ func main() {
 	flag.DurationVar(&b.stacksFor, "stacks", 75*time.Second, "how long distinct stacks are made at most")
 	only := flag.String("only", "", "parts to measure, by comma: compare, go, slowdown, network, sampling, quiet, watching, cold, stacks; empty: all")
 	quick := flag.Bool("quick", false, "see only that everything works: the figures mean little")
-	update := flag.String("update", "", "a document to write the report into, between the lines "+markerBegin+" and "+markerEnd)
 	flag.Parse()
 	if *quick {
 		b.count, b.benchTime, *minutes, b.window, b.rounds, b.turns = 1, "1x", 0.1, 3*time.Second, 1, 1
@@ -98,11 +97,6 @@ func main() {
 	defer stop()
 	report, err := b.run(ctx, *only)
 	fmt.Print(report)
-	// A report with missing figures is also written, because
-	// the report names these figures.
-	if *update != "" && report != "" && ctx.Err() == nil {
-		err = errors.Join(err, updateFile(*update, report))
-	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)

@@ -5,7 +5,6 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -53,24 +52,4 @@ func loadAverage() string {
 		return "unknown"
 	}
 	return strings.Join(fields[:3], " ")
-}
-
-// The report in a document is between these two lines.
-const (
-	markerBegin = "<!-- bench -->"
-	markerEnd   = "<!-- /bench -->"
-)
-
-// updateFile replaces the report in a document.
-func updateFile(file, report string) error {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	before, rest, found := strings.Cut(string(text), markerBegin+"\n")
-	_, after, ends := strings.Cut(rest, markerEnd)
-	if !found || !ends {
-		return errors.New(file + " has no lines " + markerBegin + " and " + markerEnd + " to write the report between")
-	}
-	return os.WriteFile(file, []byte(before+markerBegin+"\n"+report+markerEnd+after), 0o600)
 }

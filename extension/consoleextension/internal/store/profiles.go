@@ -466,7 +466,7 @@ func (f *profileFiles) addSome(in Samples, from int) (a pprofconv.Addition, drop
 
 // full reports whether a profile accepts no more samples. A profile or an opening is full at
 // three quarters of a limit if a merge did not free more. The first segment of a profile
-// contains what was merged.
+// contains its merged samples.
 func (f *profileFiles) full(o *openingFiles, p *profileFile) bool {
 	merged := int64(0)
 	for _, p := range o.Profiles {
