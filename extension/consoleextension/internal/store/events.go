@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"time"
 )
 
 // eventTable describes a table of events. If it has more than the given number of rows, the
@@ -29,10 +28,6 @@ var (
 	eventTables = []eventTable{refusals, changes, startupLogs, warnings}
 )
 
-// eventWait is the maximum time that a page waits for events. A page that can do without
-// them still has time to answer.
-const eventWait = 2 * time.Second
-
 // addEvent adds an event. subject is the ID of a unit or of a collector. Events are not in
 // memory, except while they wait for the disk.
 func (s *Store) addEvent(to eventTable, subject, policy, why string, event any) {
@@ -43,8 +38,6 @@ func (s *Store) addEvent(to eventTable, subject, policy, why string, event any) 
 // eachEvent calls f for each event of a subject, newest first. If subject is empty, it
 // reads the events of all subjects. If limit is 0, there is no limit.
 func (s *Store) eachEvent(ctx context.Context, of eventTable, subject string, limit int, f func(subject string, stored int64, data []byte) error) error {
-	ctx, cancel := context.WithTimeout(ctx, eventWait)
-	defer cancel()
 	query, args := "SELECT subject, stored, data FROM "+of.name, []any{}
 	if subject != "" {
 		query, args = query+" WHERE subject = ?", []any{subject}

@@ -277,8 +277,6 @@ type Reader interface {
 	Profile(ctx context.Context, opening string, of ProfileKey) (*profile.Profile, error)
 	// Refusals returns the refusals of a unit, or of all units if the ID is empty, newest
 	// first. limit is the maximum number of refusals. If limit is 0, there is no maximum.
-	// If the disk does not answer for 2 seconds, Refusals, PolicyChanges and Instances
-	// return an error and the data that is in memory.
 	Refusals(ctx context.Context, unit UnitID, limit int) ([]Refusal, error)
 	Policies() []PolicySummary
 	// PolicyChanges returns the changes of policies, newest first.
@@ -286,6 +284,7 @@ type Reader interface {
 	// Peers returns the peers of a unit in a time span, with an accuracy of one minute. The
 	// peers with the most bytes come first.
 	Peers(ctx context.Context, unit UnitID, from, to time.Time) ([]Peer, error)
+	// Instances returns the collectors. If the context ends first, they have no logs.
 	Instances(context.Context) ([]Instance, error)
 	Usage() Usage
 }

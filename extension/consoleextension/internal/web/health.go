@@ -5,6 +5,7 @@ package web
 
 import (
 	"cmp"
+	"context"
 	"maps"
 	"net/http"
 	"slices"
@@ -101,7 +102,9 @@ type outcomeRow struct {
 
 // health serves the page of collectors.
 func (s *Server) health(w http.ResponseWriter, r *http.Request) error {
-	instances, err := s.Store.Instances(r.Context())
+	ctx, cancel := context.WithTimeout(r.Context(), partTimeout)
+	defer cancel()
+	instances, err := s.Store.Instances(ctx)
 	p := healthPage{Usage: s.Store.Usage(), Partial: s.partial(r, err)}
 	if p.Usage.MaxBytes > 0 {
 		p.Full = 100 * float64(p.Usage.Bytes) / float64(p.Usage.MaxBytes)

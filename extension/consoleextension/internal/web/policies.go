@@ -174,9 +174,11 @@ func (s *Server) savePolicies(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) renderPolicies(w http.ResponseWriter, r *http.Request, file *filePart, status int) error {
-	changes, err := s.Store.PolicyChanges(r.Context())
-	instances, err2 := s.Store.Instances(r.Context())
-	refusals, err3 := s.Store.Refusals(r.Context(), "", refusalsShown)
+	ctx, cancel := context.WithTimeout(r.Context(), partTimeout)
+	defer cancel()
+	changes, err := s.Store.PolicyChanges(ctx)
+	instances, err2 := s.Store.Instances(ctx)
+	refusals, err3 := s.Store.Refusals(ctx, "", refusalsShown)
 	p := policiesPage{File: file, Refusals: refusals, Kept: s.Store.Usage().MaxAge, Versions: versions(changes, instances)}
 	p.Partial = s.partial(r, errors.Join(err, err2, err3))
 	p.MoreVersions = max(0, len(p.Versions)-versionsShown)

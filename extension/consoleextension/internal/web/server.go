@@ -37,6 +37,10 @@ const securityPolicy = "default-src 'none'; script-src 'self'; style-src 'self';
 // readTimeout is the maximum time that a page waits for the store.
 const readTimeout = 10 * time.Second
 
+// partTimeout is the maximum time that a page waits for parts of the store that the page can
+// do without.
+const partTimeout = 2 * time.Second
+
 //go:embed templates
 var templateFiles embed.FS
 
