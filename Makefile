@@ -41,6 +41,9 @@ BULK_TESTS := ^TestBulk
 # SQLite is C code that was translated to Go. Its memory belongs to SQLite alone, and the race
 # detector makes it ten times as slow.
 RACE := -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/libc=-race=false
+# The tests of these packages have one goroutine: reading of this repository, playing of traces,
+# and generated code.
+PLAIN := /test/docs$$|/test/traces$$|/internal/metadata(test)?$$
 # The slowest packages start first, so that no CPU is idle at the end.
 SLOW := $(addprefix ./,extension/consoleextension/internal/store receiver/cpuprofilerreceiver processor/cputriggerprocessor \
 	receiver/cpuprofilerreceiver/internal/symbolizer receiver/cpuprofilerreceiver/internal/sampler/allocs extension/consoleextension/internal/web exporter/pprofexporter)
@@ -115,16 +118,18 @@ dist/%: dist_source = bin/src$(patsubst otelcol-hotprofile%,%,$(dist_name))
 dist/%.tar.gz: dist/%
 	tar --sort=name --mtime=@$(EPOCH) --owner=0 --group=0 --numeric-owner --mode='u=rwX,go=rX' -C dist -cf - $* | gzip -9n >$@
 
-# Vet is off, because make lint runs it.
+# Vet is off, because make lint runs it. A test program that ends waits a second for reports
+# of the race detector unless GORACE has a shorter time.
 .PHONY: test
 test: ## run the unit and integration tests under the race detector; they pass on any machine, busy or not
-	$(TEST) --format=standard-quiet --packages="$$(go list $(SLOW) ./... | grep -v /test/e2e | xargs)" -- $(RACE) -vet=off -p $(WAITING) -timeout 15m -skip '$(KERNEL_TESTS)|$(BULK_TESTS)'
+	GORACE=atexit_sleep_ms=10 $(TEST) --format=standard-quiet --packages="$$(go list $(SLOW) ./... | grep -Ev '/test/e2e|$(PLAIN)' | xargs)" -- $(RACE) -vet=off -p $(WAITING) -timeout 15m -skip '$(KERNEL_TESTS)|$(BULK_TESTS)'
+	go test -vet=off $$(go list ./... | grep -E '$(PLAIN)')
 	go test -C internal/tools/release ./...
-	go test -C extension/languagesextension -race ./...
+	GORACE=atexit_sleep_ms=10 go test -C extension/languagesextension -race ./...
 
 .PHONY: test-bulk
-test-bulk: ## run the tests of days of data, thousands of units and random lives, without the race detector
-	go test -timeout 8m -run '$(BULK_TESTS)' $(call packages_of,$(BULK_TESTS))
+test-bulk: ## run the tests of days of data, thousands of units, random lives and whole files, without the race detector
+	go test -vet=off -timeout 8m -run '$(BULK_TESTS)' $(call packages_of,$(BULK_TESTS))
 
 .PHONY: test-kernel
 test-kernel: ## run the comparisons with the kernel's own figures, one package at a time; they need a machine that does nothing else
