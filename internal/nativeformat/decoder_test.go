@@ -319,7 +319,7 @@ func whole(t *testing.T, d *Decoder, c *capture) []Sample {
 	return all
 }
 
-func TestEveryPrefixDecodesToItsCompleteSamples(t *testing.T) {
+func TestBulkEveryPrefixDecodesToItsCompleteSamples(t *testing.T) {
 	for _, c := range captures(t, "*") {
 		d := NewDecoder(0)
 		all := whole(t, d, &c)
@@ -358,7 +358,7 @@ func TestEveryPrefixDecodesToItsCompleteSamples(t *testing.T) {
 	}
 }
 
-func TestChangedByteDoesNotAffectSamplesBeforeIt(t *testing.T) {
+func TestBulkChangedByteDoesNotAffectSamplesBeforeIt(t *testing.T) {
 	for _, name := range []string{"idle/001.threads.bin", "names/003.allocations.bin", "names/005.allocations.bin", "selected/041.selected.bin", "selected/042.threads.bin"} {
 		folder, file, _ := strings.Cut(name, "/")
 		all := captures(t, folder)
@@ -494,10 +494,10 @@ func TestTextsStayValidWhenNamesAreRemoved(t *testing.T) {
 	require.Equal(t, "kept", kept)
 }
 
-// TestMemoryIsASmallMultipleOfTheInput checks that the allocated memory is proportional
+// TestBulkMemoryIsASmallMultipleOfTheInput checks that the allocated memory is proportional
 // to the input. Short names need up to 32 times their length. Other names and frames
 // need up to 8 times their length.
-func TestMemoryIsASmallMultipleOfTheInput(t *testing.T) {
+func TestBulkMemoryIsASmallMultipleOfTheInput(t *testing.T) {
 	const size = 1 << 20
 	shortNames := craft{}.batch().thread("x")
 	for i := 0; len(shortNames) < size; i++ {
@@ -565,7 +565,7 @@ func TestMoreNamesThanCodes(t *testing.T) {
 	require.Equal(t, []Record{r}, got)
 }
 
-func TestTextIsValidUTF8(t *testing.T) {
+func TestBulkTextIsValidUTF8(t *testing.T) {
 	d := NewDecoder(0)
 	for unit := range 0x1_0000 {
 		_, err := d.Decode(threads, craft{}.batch().byte(OpThreadSample).units(uint16(unit), 0xDC00, uint16(unit)).span().end(), func(s *Sample) {

@@ -36,7 +36,7 @@ func TestCapturesEncodeToTheSameBytes(t *testing.T) {
 	}
 }
 
-func TestCapturesDecodeTheSameAfterEncoding(t *testing.T) {
+func TestBulkCapturesDecodeTheSameAfterEncoding(t *testing.T) {
 	for _, c := range captures(t, "*") {
 		t.Run(c.name, func(t *testing.T) {
 			want, _, err := decodeAll(NewDecoder(0), c.format, c.buf)

@@ -287,7 +287,7 @@ func TestBuilderKeepsNothingOfTheLastBatch(t *testing.T) {
 	}
 }
 
-func TestOutputIsSplitAtTheLimitsWithoutLoss(t *testing.T) {
+func TestBulkOutputIsSplitAtTheLimitsWithoutLoss(t *testing.T) {
 	for name, tc := range map[string]struct {
 		opts               Options
 		batch              *samples.Batch
@@ -315,7 +315,7 @@ func TestOutputIsSplitAtTheLimitsWithoutLoss(t *testing.T) {
 	}
 }
 
-func TestRequestIsFilledBeforeTheNextOneBegins(t *testing.T) {
+func TestBulkRequestIsFilledBeforeTheNextOneBegins(t *testing.T) {
 	got := build(t, Options{}, load(60_000, 30_000, 3))
 	require.Greater(t, len(got), 1)
 	for _, r := range got[:len(got)-1] {

@@ -163,7 +163,7 @@ func TestWindowOfSentSamplesIsThatOfTheirTimes(t *testing.T) {
 	require.EqualValues(t, 1, profilesOf(build(t, options(), b)[0].profiles)[0].Time(), "never before 1970")
 }
 
-func TestValuedOutputIsSplitAtTheLimitsWithoutLoss(t *testing.T) {
+func TestBulkValuedOutputIsSplitAtTheLimitsWithoutLoss(t *testing.T) {
 	for name, opts := range map[string]Options{
 		"samples per profile": {MaxSamples: 100},
 		"bytes per profile":   {MaxProfileBytes: 4000},

@@ -98,9 +98,9 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// TestAnIncidentDoesNotAllocate checks that hot units do not allocate while they are over
+// TestBulkAnIncidentDoesNotAllocate checks that hot units do not allocate while they are over
 // budget or cool down.
-func TestAnIncidentDoesNotAllocate(t *testing.T) {
+func TestBulkAnIncidentDoesNotAllocate(t *testing.T) {
 	for name, c := range map[string]Config{
 		"over budget":     {Budgets: budget.Limits{MaxConcurrentUnits: 1}},
 		"service cooling": {CooldownByService: true},

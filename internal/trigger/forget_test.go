@@ -11,10 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestForgettingAtTheBoundDoesNotLookAtAll covers the bounds on gone units and on
+// TestBulkForgettingAtTheBoundDoesNotLookAtAll covers the bounds on gone units and on
 // services. Forgetting an entry must take only as many comparisons as a heap needs. The
 // nil entry causes a panic in code that iterates over all entries.
-func TestForgettingAtTheBoundDoesNotLookAtAll(t *testing.T) {
+func TestBulkForgettingAtTheBoundDoesNotLookAtAll(t *testing.T) {
 	const n = 10_000
 	const atMost = 2 * n * 8 * 14 // for each entry, some comparisons at each of the 14 levels of a heap
 	compared := 0

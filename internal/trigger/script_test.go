@@ -38,7 +38,7 @@ func testMonitors() []Monitor {
 	}
 }
 
-// TestScripts runs testdata/*.txt. Each line is a command, followed by its output. The
+// TestBulkScripts runs testdata/*.txt. Each line is a command, followed by its output. The
 // output is indented by a tab. Times are offsets from the script's start.
 //
 //	interval 1s | pre_trigger 10s | max_gone 2 | min_age 1m | cooldown_by service
@@ -70,7 +70,7 @@ func testMonitors() []Monitor {
 //	policies AT                                      applies the policies changed so far
 //	drop POLICY
 //	reboot AT [clock=-1h]                            restores a snapshot after a clock jump
-func TestScripts(t *testing.T) {
+func TestBulkScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	require.NoError(t, err)
 	require.NotEmpty(t, files)

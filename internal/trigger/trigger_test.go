@@ -464,10 +464,10 @@ func TestAHundredPolicies(t *testing.T) {
 	checkInvariants(t, e)
 }
 
-// TestUnitsComeAndGo adds, fires and removes thousands of units.
+// TestBulkUnitsComeAndGo adds, fires and removes thousands of units.
 // The engine remembers at most MaxGone units. It remembers no unit
 // after the unit's cooldown and budgets have ended.
-func TestUnitsComeAndGo(t *testing.T) {
+func TestBulkUnitsComeAndGo(t *testing.T) {
 	c := snapshotConfig()
 	c.MaxGone = 100
 	c.Budgets = budget.Limits{MaxTriggersPerServicePerHour: 5}

@@ -27,12 +27,12 @@ func randomTest(r *rand.Rand) Test {
 	return t
 }
 
-// TestAdoptKeepsWhatWasObserved changes the tests of a history at random times. A test
+// TestBulkAdoptKeepsWhatWasObserved changes the tests of a history at random times. A test
 // that remains must have the same result as in an unchanged history. A new test must have
 // this result after its span has passed. Before that, a new test uses the readings in the
 // history. The first readings of the span may then be missing from the mean. If the
 // readings arrive in time, the two histories may have rings of different lengths.
-func TestAdoptKeepsWhatWasObserved(t *testing.T) {
+func TestBulkAdoptKeepsWhatWasObserved(t *testing.T) {
 	settled, early := 0, 0
 	for seed := range uint64(300) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {

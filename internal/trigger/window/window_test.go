@@ -111,9 +111,9 @@ func (o *oracle) judge(now time.Duration) (float64, bool) {
 	return sum / weight, float64(last-first) >= 0.8*float64(o.test.AverageOver/o.interval)
 }
 
-// TestWindowsAgreeWithTheirDefinition feeds the same random readings to a history and to
+// TestBulkWindowsAgreeWithTheirDefinition feeds the same random readings to a history and to
 // an oracle that stores all readings. Some readings are late, missing or restarted.
-func TestWindowsAgreeWithTheirDefinition(t *testing.T) {
+func TestBulkWindowsAgreeWithTheirDefinition(t *testing.T) {
 	const tick = time.Second / ticksPerInterval
 	compared, held := 0, 0
 	for seed := range uint64(300) {
@@ -271,7 +271,7 @@ func TestGaps(t *testing.T) {
 	}
 }
 
-func TestNthLargest(t *testing.T) {
+func TestBulkNthLargest(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for size := 1; size < 200; size++ {
 		values := make([]float32, size)

@@ -74,7 +74,7 @@ func top(t testing.TB, p *profile.Profile, args ...string) map[string][2]int64 {
 	return rows
 }
 
-func TestTableAgreesWithPprof(t *testing.T) {
+func TestBulkTableAgreesWithPprof(t *testing.T) {
 	p := labelled(read(t, "hot.pb.gz"))
 	s := New(p)
 	for _, test := range []struct {
@@ -276,7 +276,7 @@ func TestUnknownFunctions(t *testing.T) {
 	}, draw(Query{Of: New(p)}.Tree()))
 }
 
-func TestHostileProfile(t *testing.T) {
+func TestBulkHostileProfile(t *testing.T) {
 	deep := strings.Repeat("deep;", 3*maxStackDepth) + "leaf"
 	long := strings.Repeat("x", 2<<20)
 	p := made(map[string]int64{

@@ -202,9 +202,9 @@ func TestFilesThatChange(t *testing.T) {
 	require.Equal(t, l.Lines, again.Lines, "what was known stays known")
 }
 
-// TestReadingHostileFilesIsBounded reads corrupt files. Reading a file must not panic, and
+// TestBulkReadingHostileFilesIsBounded reads corrupt files. Reading a file must not panic, and
 // must use a bounded amount of memory and time.
-func TestReadingHostileFilesIsBounded(t *testing.T) {
+func TestBulkReadingHostileFilesIsBounded(t *testing.T) {
 	goProgram, err := os.ReadFile(goCommand(t))
 	require.NoError(t, err)
 	le := binary.LittleEndian

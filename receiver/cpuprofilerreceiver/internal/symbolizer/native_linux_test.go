@@ -270,7 +270,7 @@ func gosymTable(t testing.TB, path string) *gosym.Table {
 	return table
 }
 
-func TestLargeGoProgramAgreesWithGosym(t *testing.T) {
+func TestBulkLargeGoProgramAgreesWithGosym(t *testing.T) {
 	path := goCommand(t)
 	o, table := openObject(t, path), gosymTable(t, path)
 	require.Greater(t, len(table.Funcs), 10_000)
@@ -292,7 +292,7 @@ func TestLargeGoProgramAgreesWithGosym(t *testing.T) {
 	t.Logf("%d functions in an index of %d bytes", len(table.Funcs), o.bytes())
 }
 
-func TestFunctionsOfTheKernelHaveNamesOfKallsyms(t *testing.T) {
+func TestBulkFunctionsOfTheKernelHaveNamesOfKallsyms(t *testing.T) {
 	s := newSymbolizer(t, Config{})
 	if err := s.KernelSymbols(); err != nil {
 		hosttest.SkipUnprivileged(t, "%v", err)

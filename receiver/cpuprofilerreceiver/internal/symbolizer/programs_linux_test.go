@@ -190,7 +190,7 @@ var goBuilds = map[string][]string{
 	"linked by the C linker, position independent and stripped": {"-buildmode=pie", "-ldflags=-s -w -linkmode=external"},
 }
 
-func TestGoFramesAgreeWithTheRuntime(t *testing.T) {
+func TestBulkGoFramesAgreeWithTheRuntime(t *testing.T) {
 	for name, flags := range goBuilds {
 		t.Run(name, func(t *testing.T) {
 			p := start(t, buildGo(t, "../../../../test/testdata/frames/main.go", flags...))
@@ -200,9 +200,9 @@ func TestGoFramesAgreeWithTheRuntime(t *testing.T) {
 	}
 }
 
-// TestGoFramesOfOtherReleases tests every Go release whose
+// TestBulkGoFramesOfOtherReleases tests every Go release whose
 // toolchain is in the module cache.
-func TestGoFramesOfOtherReleases(t *testing.T) {
+func TestBulkGoFramesOfOtherReleases(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds programs with each toolchain there is")
 	}
@@ -225,7 +225,7 @@ func TestGoFramesOfOtherReleases(t *testing.T) {
 	}
 }
 
-func TestGoFramesWithoutSectionHeaders(t *testing.T) {
+func TestBulkGoFramesWithoutSectionHeaders(t *testing.T) {
 	for _, mode := range []string{"exe", "pie"} {
 		t.Run(mode, func(t *testing.T) {
 			path := buildGo(t, "../../../../test/testdata/frames/main.go", "-buildmode="+mode, "-ldflags=-s -w")

@@ -173,9 +173,9 @@ func FuzzObject(f *testing.F) {
 	})
 }
 
-// TestSymbolsOfTheKernelTakeNoMoreThanTheyNeed checks the memory of the kernel's symbols,
+// TestBulkSymbolsOfTheKernelTakeNoMoreThanTheyNeed checks the memory of the kernel's symbols,
 // because the symbols are kept until the process ends.
-func TestSymbolsOfTheKernelTakeNoMoreThanTheyNeed(t *testing.T) {
+func TestBulkSymbolsOfTheKernelTakeNoMoreThanTheyNeed(t *testing.T) {
 	var kallsyms bytes.Buffer
 	const n = 100_000
 	for i := range n {

@@ -447,10 +447,10 @@ func TestVersionTwoIsRefused(t *testing.T) {
 	require.EqualValues(t, 2, *got.body.Found)
 }
 
-// TestDamagedBuffersAreAnsweredAndAccountedFor sends every prefix of the captures and flips
+// TestBulkDamagedBuffersAreAnsweredAndAccountedFor sends every prefix of the captures and flips
 // bits in a few captures. Each reply must have an expected status. Each sample must be
 // counted exactly once.
-func TestDamagedBuffersAreAnsweredAndAccountedFor(t *testing.T) {
+func TestBulkDamagedBuffersAreAnsweredAndAccountedFor(t *testing.T) {
 	r := newRig(t, nil)
 	check := func(t *testing.T, c *dotnettest.Capture, body []byte, codes ...int) {
 		t.Helper()
