@@ -427,7 +427,7 @@ func TestEventsOfAContainerHaveItsResource(t *testing.T) {
 	require.Equal(t, "app", closed["process.executable.name"])
 }
 
-func TestResourcesOfManyUnitsAreBounded(t *testing.T) {
+func TestBulkResourcesOfManyUnitsAreBounded(t *testing.T) {
 	r := newRig(t, onePolicy("", ""))
 	s := r.subscribe()
 	long := map[string]any{"container.id": containerA, "service.name": "checkout", "long": strings.Repeat("x", 3000)}

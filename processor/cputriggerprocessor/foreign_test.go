@@ -276,9 +276,9 @@ func TestResourcesOfHostsAndPods(t *testing.T) {
 	}
 }
 
-// TestSplitOfRandomBatches checks that the parts of a batch together have the content of
+// TestBulkSplitOfRandomBatches checks that the parts of a batch together have the content of
 // the batch. No sample or dictionary entry may be lost, orphaned or duplicated.
-func TestSplitOfRandomBatches(t *testing.T) {
+func TestBulkSplitOfRandomBatches(t *testing.T) {
 	for seed := range uint64(50) {
 		rnd := rand.New(rand.NewPCG(seed, 3))
 		f := newForeign(epoch)

@@ -248,7 +248,7 @@ func (r *rig) manyContainers(n int) (ids []string) {
 	return ids
 }
 
-func TestColdUnitsDoNotCostTheHotOneASample(t *testing.T) {
+func TestBulkColdUnitsDoNotCostTheHotOneASample(t *testing.T) {
 	r := newRig(t, fiveSeconds+"pre_trigger: 20s\npre_trigger_memory: 1MiB\n")
 	var cold []part
 	for _, id := range r.manyContainers(1000) {
@@ -351,7 +351,7 @@ func TestMemoryHeldIsMemoryMeasured(t *testing.T) {
 	}
 }
 
-func TestRecorderOfUnitsThatComeAndGo(t *testing.T) {
+func TestBulkRecorderOfUnitsThatComeAndGo(t *testing.T) {
 	r := newRig(t, fiveSeconds+"pre_trigger_memory: 256KiB\n")
 	ids := r.manyContainers(3000)
 	for round := range 30 {
@@ -828,9 +828,9 @@ func TestShutdownLeavesBehindCallsThatDoNotReturn(t *testing.T) {
 	})
 }
 
-// TestRecorderInAnyOrder takes random steps. It checks that each sample is either
+// TestBulkRecorderInAnyOrder takes random steps. It checks that each sample is either
 // delivered or counted as lost.
-func TestRecorderInAnyOrder(t *testing.T) {
+func TestBulkRecorderInAnyOrder(t *testing.T) {
 	for seed := range uint64(15) {
 		r := newRig(t, `
 min_age: 0s
