@@ -23,6 +23,7 @@ import (
 func busyContainer(t *testing.T, id string, user int) *hosttest.Cgroup {
 	t.Helper()
 	c := hosttest.NewContainer(t, id, user)
+	c.SetQuota(t, 0.2)
 	spin(t, c)
 	return c
 }

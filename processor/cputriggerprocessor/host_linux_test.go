@@ -143,7 +143,7 @@ func TestHotCgroupOpensAndItsIdleTwinDoesNot(t *testing.T) {
 	idle.SetQuota(t, 0.3)
 	spin(t, hot)
 	begin(t, idle.Command("/bin/sleep", "600"))
-	const duration = 10 * time.Second
+	const duration = 5 * time.Second
 	r := start(t, quick(duration))
 	early := r.send(hot.Path)
 	sent := time.Now()
@@ -210,6 +210,7 @@ policies:
 
 func TestCgroupRestartedUnderTheSameName(t *testing.T) {
 	c := hosttest.NewCgroup(t, "hotprofile-restarted")
+	c.SetQuota(t, 0.2)
 	spin(t, c)
 	r := start(t, `
 min_age: 0s
@@ -223,7 +224,9 @@ policies:
 	c.Remove(t)
 	r.wait("gate closed", c.Path)
 
-	spin(t, hosttest.NewCgroupCalled(t, strings.TrimPrefix(c.Path, "/")))
+	again := hosttest.NewCgroupCalled(t, strings.TrimPrefix(c.Path, "/"))
+	again.SetQuota(t, 0.2)
+	spin(t, again)
 	r.send(c.Path) // a host with very many units is scanned rarely
 	require.Eventually(t, func() bool {
 		s, ok := r.conditionStatus(c.Path)
@@ -315,6 +318,7 @@ policies:
 // for the race detector.
 func TestManySendersAtOnce(t *testing.T) {
 	c := hosttest.NewCgroup(t, "hotprofile-senders")
+	c.SetQuota(t, 0.2)
 	spin(t, c)
 	r := start(t, `
 min_age: 0s
@@ -376,6 +380,7 @@ func TestLifecycle(t *testing.T) {
 // bound are counted as unmatched.
 func TestUnitsBeyondTheBoundAreCountedAndLogged(t *testing.T) {
 	c := hosttest.NewCgroup(t, "hotprofile-beyond")
+	c.SetQuota(t, 0.2)
 	spin(t, c)
 	r := newRig(t, "")
 	for i := range units.Max {

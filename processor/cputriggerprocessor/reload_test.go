@@ -263,6 +263,7 @@ func TestTheStartWithPoliciesFromAFile(t *testing.T) {
 		cfg.RootPath = t.TempDir() // has no control groups
 		p, err := newProcessorAt(processortest.NewNopSettings(metadata.Type), cfg, consumertest.NewNop(), time.Now, &evenly{})
 		require.NoError(t, err)
+		p.reloadEvery = 5 * time.Millisecond
 		t.Cleanup(func() { require.NoError(t, p.Shutdown(t.Context())) })
 		host := &statusHost{Host: componenttest.NewNopHost()}
 		return p, host, p.Start(t.Context(), host)

@@ -18,6 +18,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/open-telemetry/opentelemetry-collector-contrib/extension/storage/filestorage"
@@ -176,14 +177,16 @@ func TestAStorageThatIsTruncatedWhileItIsOpenEndsNothing(t *testing.T) {
 
 // TestAStorageThatHangsHoldsUpNothing covers a storage that hangs and ignores contexts.
 func TestAStorageThatHangsHoldsUpNothing(t *testing.T) {
-	c := &slowClient{entered: make(chan struct{}), proceed: make(chan struct{}), deaf: true}
-	m := newMemory(c, zap.NewNop())
-	m.save(numbered(1))
-	<-c.entered
-	require.ErrorContains(t, m.close(t.Context(), numbered(2)), "it does not answer")
-	c.proceed <- struct{}{}
-	require.Eventually(t, func() bool { _, sets := c.state(); return sets == 1 }, time.Minute, time.Millisecond)
-	require.Zero(t, c.closed)
+	synctest.Test(t, func(t *testing.T) {
+		c := &slowClient{entered: make(chan struct{}), proceed: make(chan struct{}), deaf: true}
+		m := newMemory(c, zap.NewNop())
+		m.save(numbered(1))
+		<-c.entered
+		require.ErrorContains(t, m.close(t.Context(), numbered(2)), "it does not answer")
+		c.proceed <- struct{}{}
+		require.Eventually(t, func() bool { _, sets := c.state(); return sets == 1 }, time.Minute, time.Millisecond)
+		require.Zero(t, c.closed)
+	})
 }
 
 func TestARecordThatCannotBeUnderstoodIsSaidAndReplaced(t *testing.T) {
