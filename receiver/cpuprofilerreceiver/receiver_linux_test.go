@@ -72,6 +72,10 @@ type running struct {
 	started   time.Time
 	// extensions are the extensions of the receiver's host.
 	extensions map[component.ID]component.Component
+	// decoded contains the rows of the first seen requests of sink. Decoding all requests
+	// again at each look of until would use most of the test's CPU time.
+	decoded []row
+	seen    int
 
 	mu       sync.Mutex
 	statuses []*componentstatus.Event
@@ -141,16 +145,23 @@ func (r *running) stop() {
 	}
 }
 
+// reset forgets all received profiles.
+func (r *running) reset() {
+	r.sink.Reset()
+	r.decoded, r.seen = nil, 0
+}
+
 // until waits until a condition on all received profiles is true.
 func (r *running) until(what string, ok func([]row) bool) []row {
 	r.t.Helper()
-	var last []row
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-		if last = rows(r.sink.AllProfiles()); ok(last) {
-			return last
+		all := r.sink.AllProfiles()
+		r.decoded, r.seen = append(r.decoded, rows(all[r.seen:])...), len(all)
+		if ok(r.decoded) {
+			return r.decoded
 		}
 	}
-	r.t.Fatalf("not within %v: %s; %d kinds of samples came", patience, what, len(last))
+	r.t.Fatalf("not within %v: %s; %d kinds of samples came", patience, what, len(r.decoded))
 	return nil
 }
 
@@ -332,7 +343,7 @@ func TestReceiverFindsATargetThatAppearsLaterAndFollowsItsEnd(t *testing.T) {
 	require.Eventually(t, func() bool { return r.logs.FilterMessage("sampling started").Len() == 1 }, patience, time.Millisecond)
 
 	for range 2 { // the second process starts after the first process has ended
-		r.sink.Reset()
+		r.reset()
 		cmd := exec.Command(binary)
 		run(t, cmd)
 		r.until("samples of the target", func(rows []row) bool {
@@ -487,7 +498,7 @@ func TestReceiverFiltersByTargetWhereTheirOwnEventsWouldBeTooMany(t *testing.T) 
 // test program seldom sleeps.
 func TestReceiverProfilesHaveTheCPUTimeOfTheirProcess(t *testing.T) {
 	needHostWide(t)
-	cmd := run(t, exec.Command(program(t, "busy")))
+	cmd := run(t, exec.Command(program(t, "busy"), "always"))
 	r := start(t, func(c *Config) { c.Targets = []TargetConfig{{PID: cmd.Process.Pid}} })
 	charged := func() (all time.Duration) {
 		for _, ps := range r.sink.AllProfiles() {
@@ -519,7 +530,7 @@ func TestReceiverSamplesACgroupThatComesBackUnderItsName(t *testing.T) {
 	name := fmt.Sprintf("hotprofile-receiver-again-%d", os.Getpid())
 	r := start(t, func(c *Config) { c.Targets = []TargetConfig{{Cgroup: "/" + name}} })
 	for range 2 {
-		r.sink.Reset()
+		r.reset()
 		c := hosttest.NewCgroupCalled(t, name)
 		cmd := c.Command(binary)
 		require.NoError(t, cmd.Start())
@@ -537,7 +548,7 @@ func TestKernelReceiverSamplesAProcessOfTwoTargetsOnce(t *testing.T) {
 	needHostWide(t)
 	binary := program(t, "busy")
 	c := hosttest.NewCgroup(t, "hotprofile-receiver-twice")
-	cmd := run(t, c.Command(binary))
+	cmd := run(t, c.Command(binary, "always"))
 	r := start(t, func(cfg *Config) {
 		cfg.Targets = []TargetConfig{{Cgroup: c.Path}, {Cgroup: c.Path + "*"}, {PID: cmd.Process.Pid}, {Executable: binary}}
 	})
@@ -628,7 +639,7 @@ func TestReceiverKnowsTheCgroupOfProcessesThatLiveForMilliseconds(t *testing.T) 
 
 func TestReceiverPausesWhenBuffersAreFullAndRecovers(t *testing.T) {
 	needHostWide(t)
-	run(t, exec.Command(program(t, "busy")))
+	run(t, exec.Command(program(t, "busy"), "always"))
 	var blocked atomic.Bool
 	blocked.Store(true)
 	sink := new(consumertest.ProfilesSink)
@@ -751,7 +762,7 @@ func TestReceiverGoesOnBesideAFileThatDoesNotAnswer(t *testing.T) {
 	require.Eventually(t, func() bool { return waiting(last()) }, patience, 10*time.Millisecond)
 	require.Positive(t, r.telemetryGauge("otelcol_cpu_profiler.reads.waiting"))
 	require.Positive(t, r.logs.FilterMessage("a file does not answer; going on without it").Len())
-	r.sink.Reset()
+	r.reset()
 	r.until("names of another program, and samples of this one", func(rows []row) bool {
 		return slices.ContainsFunc(rows, func(r row) bool {
 			return r.resource["process.pid"] == int64(neighbour.Process.Pid) && r.has("main.inlined")
@@ -894,7 +905,7 @@ func TestReceiverUnwindsByFramePointersWhileAUnitIsHot(t *testing.T) {
 	sampled := func(rows []row) bool { return len(rows) > 0 }
 	r.until("samples before the unit is hot", sampled)
 	ext.(*hotunitsextension.HotUnits).Publisher(component.MustNewID("test")).Publish([]hotunitsextension.Unit{{Name: "hot", PID: cmd.Process.Pid}})
-	r.sink.Reset()
+	r.reset()
 	r.until("samples while it is hot", sampled)
 	r.stop()
 	r.conforms()

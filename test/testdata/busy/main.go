@@ -1,7 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command busy keeps one CPU busy. The tests look for the names of its functions.
+// Command busy uses a quarter of a CPU, or a whole CPU if it has an argument. The tests look
+// for the names of its functions.
 package main
 
 import (
@@ -29,7 +30,10 @@ func inlined(i int) int {
 func main() {
 	sum := 0
 	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); {
-		sum += outer(100_000)
+		sum += outer(100_000) // takes 6 ms
+		if len(os.Args) == 1 {
+			time.Sleep(20 * time.Millisecond)
+		}
 	}
 	if sum == 42 {
 		os.Exit(1)
