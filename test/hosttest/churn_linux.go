@@ -7,7 +7,6 @@ import (
 	_ "embed" // for the source of churn
 	"os"
 	"os/exec"
-	"path/filepath"
 	"testing"
 )
 
@@ -35,18 +34,18 @@ type Churn struct{ Parent, Child string }
 // CompileChurn compiles the program. It skips the test if there is no C compiler.
 func CompileChurn(t testing.TB) Churn {
 	t.Helper()
-	cc := Tool(t, "cc")
-	dir := t.TempDir()
-	c := Churn{Parent: filepath.Join(dir, "churn"), Child: filepath.Join(dir, "churn-child")}
-	source := c.Parent + ".c"
-	if err := os.WriteFile(source, churnSource, 0o644); err != nil {
-		t.Fatal(err)
+	program := func(name string) string {
+		return Compiled(t, name, "churn", func(out string) {
+			cc := Tool(t, "cc")
+			source := out + ".c"
+			if err := os.WriteFile(source, churnSource, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			text, err := exec.Command(cc, "-O1", "-static", "-pthread", "-fno-omit-frame-pointer", "-o", out, source).CombinedOutput()
+			if err != nil {
+				SkipUnprivileged(t, "compiling a static program: %v\n%s", err, text)
+			}
+		})
 	}
-	for _, name := range []string{c.Parent, c.Child} {
-		out, err := exec.Command(cc, "-O1", "-static", "-pthread", "-fno-omit-frame-pointer", "-o", name, source).CombinedOutput()
-		if err != nil {
-			SkipUnprivileged(t, "compiling a static program: %v\n%s", err, out)
-		}
-	}
-	return c
+	return Churn{Parent: program("churn"), Child: program("churn-child")}
 }
