@@ -123,7 +123,7 @@ func TestMemoryEstimateIsCloseToTheHeap(t *testing.T) {
 // to a long entry of its dictionary many times.
 func TestEntriesThatAreReferredToOftenCostTheirSizeOnce(t *testing.T) {
 	const samples = 3000
-	long := strings.Repeat("x", 2<<20)
+	long := strings.Repeat("x", 512<<10)
 	for name, change := range map[string]func(pprofile.ProfilesDictionary, pprofile.Sample){
 		"a label": func(d pprofile.ProfilesDictionary, s pprofile.Sample) {
 			if d.AttributeTable().Len() == 1 {
@@ -148,8 +148,8 @@ func TestEntriesThatAreReferredToOftenCostTheirSizeOnce(t *testing.T) {
 			a.SetKeyStrindex(1)
 			a.Value().SetInt(int64(d.AttributeTable().Len()))
 			s.AttributeIndices().Append(int32(d.AttributeTable().Len() - 1))
-			if d.StackTable().At(1).LocationIndices().Len() < 1<<20 {
-				d.StackTable().At(1).LocationIndices().FromRaw(make([]int32, 1<<20))
+			if d.StackTable().At(1).LocationIndices().Len() < 1<<18 {
+				d.StackTable().At(1).LocationIndices().FromRaw(make([]int32, 1<<18))
 			}
 			s.SetStackIndex(1)
 		},
