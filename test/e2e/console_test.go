@@ -190,7 +190,7 @@ service:
 	gateway.wait(startTimeout, "console at "+p.base, nil)
 
 	nodes := []string{"node-1.example", "node-2.example"}
-	openings := map[string]string{}
+	opened := map[string]func() (id string){}
 	for _, node := range nodes {
 		unit, hot := hotContainer(t, node)
 		c := startCollector(t, node, fmt.Sprintf(`
@@ -226,14 +226,17 @@ service:
 `, node, hot.Path, threshold, grpc, httpPort))
 		c.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
 		startLoad(t, hot.Command(loadBinary), hotService)
-		openings[node] = c.wait(startTimeout, "gate opened", of(unit)).str("trigger_id")
-		c.wait(startTimeout, "gate closed", of(unit))
+		opened[node] = func() string {
+			c.wait(startTimeout, "gate closed", of(unit))
+			return c.lines("gate opened")[0].str("trigger_id")
+		}
 		defer c.stop()
 	}
 	for _, node := range nodes {
-		p.wait("/", `(?s)<bdi>`+regexp.QuoteMeta(node)+`</bdi>.*/openings/`+openings[node])
-		p.wait("/openings/"+openings[node], `/openings/`+openings[node]+`/profile\.pb\.gz`)
-		require.Contains(t, p.get("/openings/"+openings[node]+"/flame.json"), "main.burnThreeParts")
+		id := opened[node]()
+		p.wait("/", `(?s)<bdi>`+regexp.QuoteMeta(node)+`</bdi>.*/openings/`+id)
+		p.wait("/openings/"+id, `/openings/`+id+`/profile\.pb\.gz`)
+		require.Contains(t, p.get("/openings/"+id+"/flame.json"), "main.burnThreeParts")
 		p.wait("/health", `(?s)<bdi>`+regexp.QuoteMeta(node)+`</bdi>.*sampling started.*samples of the receiver`)
 	}
 	health := p.get("/health")

@@ -488,6 +488,8 @@ receivers:
   hot_units: {}
 processors:
   cpu_trigger:
+    evaluation_interval: 500ms
+    min_age: 0
     policies:
       - name: slow
         match: {cgroup: %q}
