@@ -228,7 +228,7 @@ func TestMiniDebugInfo(t *testing.T) {
 	require.Empty(t, hiddenFunction(t, s, broken, m), "the others are still there")
 }
 
-func TestUnXZ(t *testing.T) {
+func TestBulkUnXZ(t *testing.T) {
 	content := []byte(strings.Repeat("hidden functions of a program\n", 5000))
 	for name, cfg := range map[string]xz.WriterConfig{
 		"crc64":                {CheckSum: xz.CRC64},

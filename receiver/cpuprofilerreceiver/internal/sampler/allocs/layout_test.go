@@ -90,10 +90,10 @@ func TestProbeIsBehindTheStackCheckWhereThereIsOne(t *testing.T) {
 	}
 }
 
-// TestProgramOfAnotherMachineIsUnderstood builds programs for all supported
+// TestBulkProgramOfAnotherMachineIsUnderstood builds programs for all supported
 // architectures. It reads the programs without running them, because this
 // machine may not be able to run them.
-func TestProgramOfAnotherMachineIsUnderstood(t *testing.T) {
+func TestBulkProgramOfAnotherMachineIsUnderstood(t *testing.T) {
 	for goarch, machine := range goprogram.Machines {
 		for _, ldflags := range []string{"", "-s -w"} {
 			out := filepath.Join(t.TempDir(), "program")

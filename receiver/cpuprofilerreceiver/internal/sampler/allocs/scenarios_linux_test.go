@@ -72,42 +72,53 @@ func TestStrippedAndPositionIndependentProgramsAreSampled(t *testing.T) {
 }
 
 func TestLeafIsTheFunctionThatAllocates(t *testing.T) {
-	skipWithoutProbes(t)
+	leafIsTheFunctionThatAllocates(t, "")
+}
+
+// TestBulkLeafIsTheFunctionThatAllocatesInOtherReleases compiles the standard library of each
+// release.
+func TestBulkLeafIsTheFunctionThatAllocatesInOtherReleases(t *testing.T) {
 	for _, release := range releases {
-		t.Run("release="+release, func(t *testing.T) {
-			a := start(t, buildAllocator(t, release), 16<<10)
-			symbols := symbolizer.New(symbolizer.Config{})
-			defer symbols.Close()
-			s, to, _ := sampling(t, a, func(c *Settings) {
-				c.Table = processes.NewTable(processes.Config{Track: symbols.Track})
-				c.ThreadName = true
-				c.ThreadID = true
-			})
-			a.allocate("pages", 4<<20, 1)
-			s.Flush()
-			objects, _ := to.take()
-			pages := 0
-			for _, e := range objects {
-				resolve(t, symbols, a.PID, e.Stack)
-				processes.MarkTruncated(e.Stack)
-				names := functions(e.Stack)
-				require.False(t, e.Stack.Truncated, "%v", names)
-				if names[0] == sampledFunction {
-					// This is an allocation of the runtime itself.
-					require.NotContains(t, strings.Join(names, " "), "main.")
-					continue
-				}
-				require.False(t, strings.HasPrefix(names[0], "runtime."), "%v", names)
-				require.Equal(t, "allocator", e.Thread.Name)
-				require.NotZero(t, e.Thread.ID)
-				if names[0] == "main.pages" {
-					pages++
-					require.Equal(t, []string{"main.pages", "main.allocate", "main.serve"}, names[:3])
-				}
-			}
-			require.Greater(t, pages, len(objects)*9/10)
-		})
+		if release != "" {
+			t.Run("release="+release, func(t *testing.T) { leafIsTheFunctionThatAllocates(t, release) })
+		}
 	}
+}
+
+func leafIsTheFunctionThatAllocates(t *testing.T, release string) {
+	t.Helper()
+	skipWithoutProbes(t)
+	a := start(t, buildAllocator(t, release), 16<<10)
+	symbols := symbolizer.New(symbolizer.Config{})
+	defer symbols.Close()
+	s, to, _ := sampling(t, a, func(c *Settings) {
+		c.Table = processes.NewTable(processes.Config{Track: symbols.Track})
+		c.ThreadName = true
+		c.ThreadID = true
+	})
+	a.allocate("pages", 4<<20, 1)
+	s.Flush()
+	objects, _ := to.take()
+	pages := 0
+	for _, e := range objects {
+		resolve(t, symbols, a.PID, e.Stack)
+		processes.MarkTruncated(e.Stack)
+		names := functions(e.Stack)
+		require.False(t, e.Stack.Truncated, "%v", names)
+		if names[0] == sampledFunction {
+			// This is an allocation of the runtime itself.
+			require.NotContains(t, strings.Join(names, " "), "main.")
+			continue
+		}
+		require.False(t, strings.HasPrefix(names[0], "runtime."), "%v", names)
+		require.Equal(t, "allocator", e.Thread.Name)
+		require.NotZero(t, e.Thread.ID)
+		if names[0] == "main.pages" {
+			pages++
+			require.Equal(t, []string{"main.pages", "main.allocate", "main.serve"}, names[:3])
+		}
+	}
+	require.Greater(t, pages, len(objects)*9/10)
 }
 
 // resolve resolves the addresses of a stack. On a busy machine,
