@@ -358,7 +358,9 @@ func TestFramePointersOfRealPrograms(t *testing.T) {
 		"C with": {func(t *testing.T) string {
 			return compile(t, "gcc", "-O2", "-fno-omit-frame-pointer", "testdata/calls.c", "-lm", "-lpthread")
 		}, tablesShowFramePointers},
-		"C++ without": {func(t *testing.T) string { return compile(t, "g++", "-O2", "testdata/exceptions.cc", "-lpthread") }, false},
+		"C++ without": {func(t *testing.T) string {
+			return compile(t, "g++", "-O2", "-fomit-frame-pointer", "testdata/exceptions.cc", "-lpthread")
+		}, false},
 		"C++ with": {func(t *testing.T) string {
 			return compile(t, "g++", "-O2", "-fno-omit-frame-pointer", "testdata/exceptions.cc", "-lpthread")
 		}, tablesShowFramePointers},
