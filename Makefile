@@ -39,8 +39,8 @@ KERNEL_TESTS := ^TestKernel
 # long.
 BULK_TESTS := ^TestBulk
 # SQLite is C code that was translated to Go. Its memory belongs to SQLite alone, and the race
-# detector makes it ten times as slow.
-RACE := -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/libc=-race=false
+# detector makes it ten times as slow. Stacks of failures need no DWARF, as in LEAN.
+RACE := -race -gcflags=all=-dwarf=false -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/libc=-race=false
 # The tests of these packages have one goroutine: reading of this repository, playing of traces,
 # and generated code.
 PLAIN := /test/docs$$|/test/traces$$|/internal/metadata(test)?$$
@@ -125,7 +125,7 @@ test: ## run the unit and integration tests under the race detector; they pass o
 	GORACE=atexit_sleep_ms=10 $(TEST) --format=standard-quiet --packages="$$(go list $(SLOW) ./... | grep -Ev '/test/e2e|$(PLAIN)' | xargs)" -- $(RACE) -vet=off -p $(WAITING) -timeout 15m -skip '$(KERNEL_TESTS)|$(BULK_TESTS)'
 	go test -vet=off $$(go list ./... | grep -E '$(PLAIN)')
 	go test -C internal/tools/release ./...
-	GORACE=atexit_sleep_ms=10 go test -C extension/languagesextension -race ./...
+	GORACE=atexit_sleep_ms=10 go test -C extension/languagesextension $(RACE) -vet=off ./...
 
 .PHONY: test-bulk
 test-bulk: ## run the tests of days of data, thousands of units, random lives and whole files, without the race detector
