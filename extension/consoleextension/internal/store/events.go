@@ -13,7 +13,8 @@ import (
 )
 
 // eventTable describes a table of events. If it has more than the given number of rows, the
-// oldest rows are deleted, and counted in Usage.Dropped.
+// subject with the most rows loses its oldest rows, so that a noisy subject does not
+// displace the events of others. Usage.Dropped counts the deleted rows.
 type eventTable struct {
 	name    string
 	rows    int64
@@ -71,9 +72,33 @@ func (s *Store) deleteEvents(tx *sql.Tx, counted bool, condition func(eventTable
 	return nil
 }
 
-// tooMany selects the oldest events of a table that has too many.
-func tooMany(t eventTable) string {
-	return fmt.Sprintf("id <= (SELECT max(id) FROM %s) - %d", t.name, t.rows)
+// boundEvents deletes events of tables that have too many. Counting the rows takes some
+// milliseconds, so rows are only counted if their ids show that there may be too many.
+func (s *Store) boundEvents(tx *sql.Tx) error {
+	for _, t := range eventTables {
+		for {
+			var ids sql.NullInt64
+			if err := tx.QueryRow(fmt.Sprintf("SELECT (SELECT max(id) FROM %[1]s) - (SELECT min(id) FROM %[1]s)", t.name)).Scan(&ids); err != nil {
+				return err
+			}
+			if ids.Int64 < t.rows {
+				break
+			}
+			// The largest subject loses at most half of the surplus, and then the next one.
+			done, err := tx.Exec(fmt.Sprintf(`DELETE FROM %[1]s WHERE id IN (SELECT id FROM %[1]s WHERE subject = (
+SELECT subject FROM %[1]s GROUP BY subject ORDER BY count(*) DESC LIMIT 1) ORDER BY id LIMIT (
+SELECT max(0, (count(*) - %[2]d + 1) / 2) FROM %[1]s))`, t.name, t.rows))
+			if err != nil {
+				return err
+			}
+			n, err := done.RowsAffected()
+			if err != nil || n == 0 {
+				break
+			}
+			s.drop(t.dropped, int(n))
+		}
+	}
+	return nil
 }
 
 // oldestTenth selects a tenth of the events of a table.

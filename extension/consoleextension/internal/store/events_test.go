@@ -44,6 +44,29 @@ func TestEventsAreBounded(t *testing.T) {
 	require.Equal(t, map[string]int64{"refusals": 100, "policy changes": 1}, w.Usage().Dropped)
 }
 
+// TestANoisyUnitDoesNotDisplaceOthers adds refusals of two noisy units and of a quiet one.
+func TestANoisyUnitDoesNotDisplaceOthers(t *testing.T) {
+	w := newWorld(t, Options{noSync: true})
+	put := func(unit string, n int) {
+		for range n {
+			w.PutRefusal(Refusal{Unit: unitNamed(unit), Policy: "cpu", Why: "cooldown"})
+		}
+		w.flush()
+	}
+	put("quiet", 10)
+	put("noisy", maxRefusals)
+	put("noisier", 3*maxRefusals/2)
+	count := func(unit string) int {
+		all, err := w.Refusals(t.Context(), IDOf("node-1", unit), 0)
+		require.NoError(t, err)
+		return len(all)
+	}
+	require.Equal(t, 10, count("quiet"))
+	require.Equal(t, maxRefusals, count("noisy")+count("noisier")+10)
+	require.InDelta(t, maxRefusals/2, count("noisy"), maxRefusals/4)
+	require.EqualValues(t, 3*maxRefusals/2+10, w.Usage().Dropped["refusals"])
+}
+
 // TestLogsOfACollector checks that startup logs of an earlier start are not shown, and that
 // other logs are kept only if they are warnings.
 func TestLogsOfACollector(t *testing.T) {

@@ -426,7 +426,7 @@ func (s *Store) writeOnce(readings bool) error {
 				return err
 			}
 		}
-		return s.deleteEvents(tx, true, tooMany)
+		return s.boundEvents(tx)
 	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
