@@ -110,15 +110,10 @@ func (r *Reader) ReadAt(b []byte, off int64) (n int, err error) {
 	return n, err
 }
 
-// Size returns the size of the file.
-func (r *Reader) Size() (size int64, err error) {
-	r.call.Wait(&r.subject, func() {
-		var info os.FileInfo
-		if info, err = r.file.Stat(); err == nil {
-			size = info.Size()
-		}
-	})
-	return size, err
+// Stat returns the size and the times of the file.
+func (r *Reader) Stat() (info os.FileInfo, err error) {
+	r.call.Wait(&r.subject, func() { info, err = r.file.Stat() })
+	return info, err
 }
 
 // Close closes the file.

@@ -116,13 +116,6 @@ func OpenRegular(c *deadline.Call, root string, pid int, want uint64, path strin
 	return f, id, nil
 }
 
-// OpenInRoot returns an O_PATH descriptor of a path in the root directory of a process.
-// Symbolic links in the path are resolved within this directory. A symbolic link at the end
-// of the path is not followed.
-func OpenInRoot(root string, pid int, path string) (int, error) {
-	return openInRoot(procfs.At(root), pid, 0, path, unix.O_NOFOLLOW)
-}
-
 // Program returns the ID of the executable of a process, without opening the file. The ID
 // has no Layer.
 func Program(root string, pid int) (ID, error) {
@@ -160,12 +153,13 @@ func openBelow(proc procfs.FS, pid int, want uint64, path string) (int, error) {
 	if want == 0 { // the path may lead to another file in the current root
 		return -1, fmt.Errorf("%w: it is not known which root directory the process had", ErrNoRoot)
 	}
-	return openInRoot(proc, pid, want, path, 0)
+	return OpenInRoot(proc, pid, want, path, 0)
 }
 
-// openInRoot returns an O_PATH descriptor of a path in the root directory of a process.
-// If want is not 0, it must be the number that identifies the root directory.
-func openInRoot(proc procfs.FS, pid int, want uint64, path string, flags uint64) (int, error) {
+// OpenInRoot returns an O_PATH descriptor of a path in the root directory of a process.
+// Symbolic links in the path are resolved within this directory. If want is not 0, it must
+// be the number that identifies the root directory. flags are additional flags of openat2.
+func OpenInRoot(proc procfs.FS, pid int, want uint64, path string, flags uint64) (int, error) {
 	dir, err := proc.OpenRoot(pid, want)
 	if err != nil {
 		return -1, fmt.Errorf("%w: %w", ErrNoRoot, err)

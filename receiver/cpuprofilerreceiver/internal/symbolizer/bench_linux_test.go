@@ -145,7 +145,7 @@ func BenchmarkNativeOpen(b *testing.B) {
 			o, err := newObject(f, st.Size())
 			require.NoError(b, err)
 			require.NoError(b, o.index(DefaultCacheBytes))
-			b.ReportMetric(float64(o.bytes()), "held-B")
+			b.ReportMetric(float64(memory(o)), "held-B")
 			f.Close()
 		}
 	})
@@ -175,7 +175,7 @@ func BenchmarkNativeLookup(b *testing.B) {
 		i := 0
 		for b.Loop() {
 			o.f.SetBudget(maxLookupBytes)
-			if lines, err := o.sources[0].Lines(pc(i)); err != nil || len(lines) != 1 {
+			if lines, err := o.symbols.lines(pc(i)); err != nil || len(lines) != 1 {
 				b.Fatal(lines, err)
 			}
 			i++

@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
@@ -81,112 +80,15 @@ func pending(ready <-chan struct{}) bool {
 	}
 }
 
-// cache holds the open object files. Its methods require the Symbolizer's lock.
-type cache struct {
-	files  *simplelru.LRU[mappedfile.File, *file]
-	images map[image]*object
-	open   map[*object]struct{}
-
-	bytes, maxBytes int64
-	// descriptors is the number of file descriptors of open
-	// objects. The maximum is maxObjects.
-	descriptors, maxObjects int
-	clock                   uint64
-	evictions               uint64
-	// discard makes the worker close a file.
-	discard func(*mappedfile.Reader)
-	// standing returns an object's rank in the order of eviction.
-	standing func(*object) standing
-}
-
-func newCache(maxBytes int64, maxObjects int) *cache {
-	c := &cache{
-		images: make(map[image]*object), open: make(map[*object]struct{}),
-		maxBytes: maxBytes, maxObjects: maxObjects,
-	}
-	c.files, _ = simplelru.NewLRU(maxFiles, func(k mappedfile.File, f *file) {
-		if !f.loading() && f.object != nil {
-			delete(f.object.keys, k)
-		}
-	}) // fails only for a size below 1
-	return c
-}
-
-// use marks o as the most recently used object.
-func (c *cache) use(o *object, now time.Time) {
-	c.clock++
-	o.used, o.at = c.clock, now
-}
-
-// add adds o, and evicts other objects to make room for it.
-func (c *cache) add(o *object, i image, now time.Time) {
-	c.open[o] = struct{}{}
-	c.descriptors += len(o.files)
-	c.images[i], o.image = o, i
-	c.use(o, now)
-	c.account(o)
-}
-
-// account updates the memory of o, and evicts other objects while the total is too large.
-func (c *cache) account(o *object) {
-	if _, ok := c.open[o]; !ok {
-		return // o was evicted
-	}
-	n := o.bytes()
-	c.bytes += n - o.size
-	o.size = n
-	for c.bytes > c.maxBytes || c.descriptors > c.maxObjects {
-		var least *object
-		var rank standing
-		for other := range c.open {
-			if other == o {
-				continue
-			}
-			if of := c.standing(other); least == nil || of.before(rank) || of == rank && other.used < least.used {
-				least, rank = other, of
-			}
-		}
-		if least == nil {
-			return
-		}
-		c.evict(least)
-		c.evictions++
-	}
-}
-
-// expire evicts objects that were not used for idleTimeout.
-func (c *cache) expire(now time.Time) {
-	for o := range c.open {
-		if now.Sub(o.at) >= idleTimeout {
-			c.evict(o)
-		}
-	}
-}
-
-func (c *cache) evict(o *object) {
-	delete(c.open, o)
-	c.descriptors -= len(o.files)
-	for k := range o.keys {
-		c.files.Remove(k)
-	}
-	if c.images[o.image] == o { // an image may have been loaded twice after a timeout
-		delete(c.images, o.image)
-	}
-	c.bytes -= o.size
-	for _, f := range o.files {
-		c.discard(f)
-	}
-}
-
 // tracked opens the file of a mapping, or checks whether an open file was replaced.
 func (s *Symbolizer) tracked(m *samples.Mapping) {
 	now := s.cfg.Now()
 	key := mappedfile.FileOf(m)
 	s.mu.Lock()
-	f, ok := s.cache.files.Get(key)
+	f, ok := s.files.Get(key)
 	switch {
 	case !ok || !f.loading() && f.retry(m, now):
-		f = s.cache.newFile(key, now)
+		f = s.newFile(key, now)
 		s.mu.Unlock()
 		s.load(key, f, m)
 		return
@@ -207,7 +109,7 @@ func (s *Symbolizer) tracked(m *samples.Mapping) {
 			return nil
 		}
 		s.mu.Lock()
-		f := s.cache.newFile(key, now)
+		f := s.newFile(key, now)
 		s.mu.Unlock()
 		f.looks = looks
 		s.loadFrom(c, key, f, m, r, id)
@@ -273,13 +175,40 @@ func (s *Symbolizer) looked(f *file, m *samples.Mapping, found bool, err error) 
 	}
 }
 
-// newFile creates the state of a file that is about to be loaded. It
-// replaces the old state of the file.
-func (c *cache) newFile(key mappedfile.File, now time.Time) *file {
-	c.files.Remove(key)
+// newFile creates the state of a file that is about to be loaded. It replaces the old state
+// of the file. The caller must hold the lock.
+func (s *Symbolizer) newFile(key mappedfile.File, now time.Time) *file {
+	s.files.Remove(key)
 	f := &file{ready: make(chan struct{}), checked: now}
-	c.files.Add(key, f)
+	s.files.Add(key, f)
 	return f
+}
+
+// dropFile is the eviction callback of files.
+func (s *Symbolizer) dropFile(key mappedfile.File, f *file) {
+	if !f.loading() && f.object != nil {
+		delete(f.object.keys, key)
+	}
+}
+
+// use marks o as the most recently used object. The caller must hold the lock.
+func (s *Symbolizer) use(o *object, now time.Time) {
+	s.objects.Get(o)
+	o.at = now
+}
+
+// dropObject is called for each object that leaves objects. It forgets the object's files,
+// so that they are opened again on demand.
+func (s *Symbolizer) dropObject(o *object) {
+	for k := range o.keys {
+		s.files.Remove(k)
+	}
+	if s.images[o.image] == o { // an image may have been loaded twice after a timeout
+		delete(s.images, o.image)
+	}
+	for _, f := range o.files {
+		s.discard(f)
+	}
 }
 
 // load opens and indexes the file of m. It runs on the worker.
@@ -335,7 +264,7 @@ func (s *Symbolizer) loadFrom(c *deadline.Call, key mappedfile.File, f *file, m 
 		o.close()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.cache.use(same, s.cfg.Now())
+		s.use(same, s.cfg.Now())
 		s.adopt(key, f, same)
 		return
 	}
@@ -353,7 +282,10 @@ func (s *Symbolizer) loadFrom(c *deadline.Call, key mappedfile.File, f *file, m 
 		}
 		return // the Symbolizer is closed
 	}
-	s.cache.add(o, f.image, s.cfg.Now())
+	s.images[f.image], o.image = o, f.image
+	s.objects.Add(o, o)
+	s.use(o, s.cfg.Now())
+	s.objects.account(o, o)
 	s.adopt(key, f, o)
 }
 
@@ -361,13 +293,13 @@ func (s *Symbolizer) loadFrom(c *deadline.Call, key mappedfile.File, f *file, m 
 func (s *Symbolizer) same(i image) *object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.cache.images[i]
+	return s.images[i]
 }
 
 // adopt sets o as the object of f. It links o to the key only if f is still in the cache.
 func (s *Symbolizer) adopt(key mappedfile.File, f *file, o *object) {
 	f.object = o
-	if current, ok := s.cache.files.Peek(key); ok && current == f {
+	if current, ok := s.files.Peek(key); ok && current == f {
 		o.keys[key] = struct{}{}
 	}
 }

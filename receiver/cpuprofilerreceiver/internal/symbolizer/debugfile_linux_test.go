@@ -370,7 +370,7 @@ func FuzzSeparateSymbols(f *testing.F) {
 	for _, opened := range []*mappedfile.Reader{nil, new(mappedfile.Reader)} {
 		table, err := read(seed, opened, 1<<20)
 		require.NoError(f, err)
-		lines, err := table.Lines(goprogramtest.Text + 33)
+		lines, err := table.lines(goprogramtest.Text + 33)
 		require.NoError(f, err)
 		require.Equal(f, []samples.Line{{Function: "foo::bar", SystemName: "_ZN3foo3barEi"}}, lines)
 	}
@@ -383,11 +383,11 @@ func FuzzSeparateSymbols(f *testing.F) {
 			if err != nil || table == nil {
 				continue
 			}
-			if table.Bytes() > limit {
-				t.Errorf("%d bytes held", table.Bytes())
+			if table.bytes() > limit {
+				t.Errorf("%d bytes held", table.bytes())
 			}
 			for _, pc := range []uint64{pc, goprogramtest.Text, goprogramtest.Text + 40} {
-				_, _ = table.Lines(pc)
+				_, _ = table.lines(pc)
 			}
 		}
 	})

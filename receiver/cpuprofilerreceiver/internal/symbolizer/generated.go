@@ -11,11 +11,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
@@ -66,10 +68,9 @@ type generated struct {
 	// asked is the time of that request.
 	ready chan struct{}
 	asked time.Time
-	// held is the memory of index, and named is the memory of known.
-	held, named int64
-	open        bool   // whether file is open
-	batch       uint64 // the last batch with samples of the process
+	named int64 // the memory of known
+	open  bool  // whether file is open
+	cached
 
 	// Only Resolve uses the fields below. known caches answers by
 	// their entry in the index answered.
@@ -89,27 +90,28 @@ func (s *Symbolizer) resolveGenerated(pid int, l *samples.Location, pc uint64) (
 	}
 	now := s.cfg.Now()
 	s.mu.Lock()
-	g, ok := s.generated.Get(pid)
+	g, ok := s.maps.Get(pid)
 	if !ok {
 		g = &generated{Process: procfs.Process{PID: pid}}
-		s.generated.Add(pid, g)
+		s.maps.Add(pid, g)
 	}
-	g.batch = s.batch
+	g.at, g.batch = now, s.batch
 	interval := mapInterval
 	if g.index == nil {
 		interval = retryMapInterval
 	}
 	if g.ready == nil || now.Sub(g.asked) >= interval && !pending(g.ready) {
-		// The send does not block, because only Resolve sends to urgent. If another
-		// request is waiting, the current index is used.
+		// The send does not block, because only Resolve sends to urgent. If other work is
+		// waiting, the current index is used.
 		if len(s.urgent) < cap(s.urgent) && s.cfg.Budget.May(pid) {
 			g.ready, g.asked = make(chan struct{}), now
-			s.urgent <- request{generated: g, ready: g.ready}
+			ready := g.ready
+			s.urgent <- func() { s.serveGenerated(g, ready) }
 		}
 	}
 	ready := g.ready
 	s.mu.Unlock()
-	waited := ready != nil && (!g.late.Load() || !pending(ready)) && s.await(ready)
+	waited := ready != nil && s.await(ready, g.late.Load())
 	s.mu.Lock()
 	index, runtime, outcome := g.index, g.runtime, g.outcome
 	s.mu.Unlock()
@@ -135,7 +137,7 @@ func (s *Symbolizer) resolveGenerated(pid int, l *samples.Location, pc uint64) (
 		line, kind := perfmap.Line(string(index.Name(entry)), runtime)
 		a = answer{lines: []samples.Line{line}, kind: kind}
 		size := int64(entryOverhead) + a.bytes()
-		if g.known == nil || g.named+size > s.maxGeneratedBytes/4 {
+		if g.known == nil || g.named+size > s.maps.maxBytes/4 {
 			g.known = make(map[int]answer)
 			s.holdNames(g, 0)
 		}
@@ -147,90 +149,44 @@ func (s *Symbolizer) resolveGenerated(pid int, l *samples.Location, pc uint64) (
 	return Resolved, true
 }
 
-// holdNames records the memory that a process's known names use. It
-// drops other processes to make room.
+// holdNames records the memory that a process's known names use. It drops other processes to
+// make room.
 func (s *Symbolizer) holdNames(g *generated, size int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.knows(g) {
-		return // the memory of g is already released
-	}
-	s.generatedBytes += size - g.named
 	g.named = size
-	s.makeRoom(g)
+	s.maps.account(g.PID, g)
 }
 
-// knows reports whether g was not dropped. The caller must hold the lock.
-func (s *Symbolizer) knows(g *generated) bool {
-	known, ok := s.generated.Peek(g.PID)
-	return ok && known == g
-}
-
-// makeRoom drops processes other than g until the perf maps are within their limits.
-// The caller must hold the lock.
-func (s *Symbolizer) makeRoom(g *generated) {
-	for s.generatedOpen > s.maxMaps && s.dropLeast(g, func(g *generated) bool { return g.open }) {
-		s.generatedEvictions++
+// uses returns the memory of the index and of the known names, and the number of file
+// descriptors.
+func (g *generated) uses() (bytes int64, descriptors int) {
+	if g.index != nil {
+		bytes = g.index.Bytes()
 	}
-	for s.generatedBytes > s.maxGeneratedBytes && s.dropLeast(g, func(g *generated) bool { return g.held+g.named > 0 }) {
-		s.generatedEvictions++
+	if g.open {
+		descriptors = 1
 	}
-}
-
-// dropLeast drops the process that is first in the order of eviction. It skips the
-// process passed as but, and all processes that do not match the filter which. It reports
-// whether a process was dropped. The caller must hold the lock.
-func (s *Symbolizer) dropLeast(but *generated, which func(*generated) bool) bool {
-	var least *generated
-	var rank standing
-	for _, g := range s.generated.Values() { // the least recently used first
-		if g == but || !which(g) {
-			continue
-		}
-		if of := s.standing(g.batch, s.hot[g.PID] != "", g.held+g.named); least == nil || of.before(rank) {
-			least, rank = g, of
-		}
-	}
-	return least != nil && s.generated.Remove(least.PID)
-}
-
-// dropGenerated is the eviction callback of generated. It releases the
-// memory of the dropped process.
-func (s *Symbolizer) dropGenerated(_ int, g *generated) {
-	s.generatedBytes -= g.named
-	g.named = 0
-	s.release(g)
+	return bytes + g.named, descriptors
 }
 
 // release drops the index of a process, and discards its perf map if the map is open. The
 // caller must hold the lock.
 func (s *Symbolizer) release(g *generated) {
-	s.generatedBytes -= g.held
-	g.held, g.index = 0, nil
+	g.index = nil
 	if g.open {
-		s.generatedOpen--
 		g.open = false
 		s.discard(g.file)
 	}
 }
 
-// expireGenerated drops processes that were not used for idleTimeout. The caller must hold
-// the lock.
-func (s *Symbolizer) expireGenerated(now time.Time) {
-	for _, g := range s.generated.Values() {
-		if now.Sub(g.asked) >= idleTimeout {
-			s.generated.Remove(g.PID)
-		}
-	}
-}
-
-// serveGenerated reads the perf map of a process. It returns early if a read times out.
-func (s *Symbolizer) serveGenerated(r request) {
-	g := r.generated
+// serveGenerated reads the perf map of a process, and closes ready. It returns early if a
+// read times out.
+func (s *Symbolizer) serveGenerated(g *generated, ready chan struct{}) {
 	root, _ := procfs.At(s.cfg.Root).Root(g.PID) // no file is opened for a process that has ended
 	g.late.Store(false)
 	err := s.cfg.Runner.Run(deadline.Key{Root: root}, fmt.Sprintf("perf map of process %d", g.PID), deadline.ReadLimit, func(c *deadline.Call) {
-		defer close(r.ready)
+		defer close(ready)
 		s.cfg.Spend(g.PID, func() { s.readGenerated(c, root, g) })
 	})
 	switch {
@@ -240,7 +196,7 @@ func (s *Symbolizer) serveGenerated(r request) {
 		s.mu.Lock()
 		g.outcome = Unreadable // used only if there is no index
 		s.mu.Unlock()
-		close(r.ready)
+		close(ready)
 	}
 }
 
@@ -250,20 +206,18 @@ func (s *Symbolizer) readGenerated(c *deadline.Call, root uint64, g *generated) 
 		g.file.Use(c)
 	}
 	err := s.follow(c, root, g)
-	switch {
-	case err == nil:
-	case errors.Is(err, errNoMap):
-		s.setIndex(g, nil, NoFile)
+	if err == nil {
 		return
-	case errors.Is(err, os.ErrNotExist): // the process has ended
-		s.setIndex(g, nil, Unreadable)
-		return
-	case errors.Is(err, os.ErrPermission):
-		s.setIndex(g, nil, Unreadable)
-	default:
-		s.setIndex(g, nil, Invalid)
 	}
-	if err != nil {
+	none, ended, outcome := errors.Is(err, errNoMap), errors.Is(err, os.ErrNotExist), Invalid
+	switch {
+	case none:
+		outcome = NoFile
+	case ended, errors.Is(err, os.ErrPermission):
+		outcome = Unreadable
+	}
+	s.setIndex(g, nil, outcome)
+	if !none && !ended {
 		s.log.Debug("perf map not readable", zap.Int("pid", g.PID), zap.Error(err))
 	}
 }
@@ -313,12 +267,11 @@ func (s *Symbolizer) follow(c *deadline.Call, root uint64, g *generated) error {
 func (s *Symbolizer) holdMap(g *generated, f *mappedfile.Reader, id mappedfile.ID, runtime samples.FrameType) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.knows(g) {
+	if !s.maps.has(g.PID, g) {
 		return false
 	}
 	g.file, g.id, g.runtime, g.open = f, id, runtime, true
-	s.generatedOpen++
-	s.makeRoom(g)
+	s.maps.account(g.PID, g)
 	return true
 }
 
@@ -327,18 +280,19 @@ func (s *Symbolizer) closeMap(g *generated) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.release(g)
+	s.maps.account(g.PID, g)
 	g.file, g.read, g.offset, g.tail = nil, nil, 0, nil
 }
 
 // readOn reads the new part of the perf map.
 func (s *Symbolizer) readOn(g *generated) error {
-	size, err := g.file.Size()
+	info, err := g.file.Stat()
 	if err != nil {
 		return fmt.Errorf("examining the perf map of process %d: %w", g.PID, err)
 	}
-	size = min(size, maxMapFile)
+	size := min(info.Size(), maxMapFile)
 	if g.read == nil || size < g.offset || !g.unchanged() {
-		g.read, g.offset, g.tail = perfmap.New(s.maxGeneratedBytes), 0, nil
+		g.read, g.offset, g.tail = perfmap.New(s.maps.maxBytes), 0, nil
 	} else if size == g.offset {
 		return nil
 	}
@@ -375,16 +329,10 @@ func (g *generated) unchanged() bool {
 func (s *Symbolizer) setIndex(g *generated, index *perfmap.Index, outcome Outcome) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.knows(g) {
-		return
+	if s.maps.has(g.PID, g) {
+		g.index, g.outcome = index, outcome
+		s.maps.account(g.PID, g)
 	}
-	s.generatedBytes -= g.held
-	g.index, g.outcome, g.held = index, outcome, 0
-	if index != nil {
-		g.held = index.Bytes()
-	}
-	s.generatedBytes += g.held
-	s.makeRoom(g)
 }
 
 // runtimeIn returns the language runtime whose library is listed in maps, the content of a
@@ -398,4 +346,48 @@ func runtimeIn(maps []byte) samples.FrameType {
 		}
 	}
 	return ""
+}
+
+// perfMapSlack is the time by which a perf map may seem older than its process, because the
+// kernel uses different clocks for processes and files.
+const perfMapSlack = 2 * time.Second
+
+// openPerfMap opens /tmp/perf-PID.map in the root directory of a process. PID is the
+// process's pid in its innermost pid namespace. Because any user may write to /tmp, the
+// file must be a regular file of the process's user or of root, and not older than the
+// process.
+func openPerfMap(root string, pid int) (*os.File, mappedfile.ID, error) {
+	proc := procfs.At(root)
+	self, err := proc.Status(pid)
+	if err != nil {
+		return nil, mappedfile.ID{}, fmt.Errorf("reading the pid and user of process %d: %w", pid, err)
+	}
+	path := fmt.Sprintf("/tmp/perf-%d.map", self.PID)
+	f, id, err := mappedfile.OpenChecked(path, func() (int, error) { return mappedfile.OpenInRoot(proc, pid, 0, path, unix.O_NOFOLLOW) }, func(st *unix.Stat_t) error {
+		if st.Uid != 0 && !slices.Contains(self.UIDs[:], st.Uid) {
+			return fmt.Errorf("it belongs to user %d, who is not the process's", st.Uid)
+		}
+		now, err := proc.Process(pid)
+		if err == nil && time.Unix(0, st.Mtim.Nano()).Before(procfs.TimeOf(procfs.BootTime(), now.Start).Add(-perfMapSlack)) {
+			return errNoMap // the file of an earlier process with that pid
+		}
+		return nil
+	})
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return nil, mappedfile.ID{}, errNoMap
+	case err != nil:
+		return nil, mappedfile.ID{}, fmt.Errorf("opening %s of process %d in its root: %w", path, pid, err)
+	}
+	id.Size, id.Modified, id.Changed = 0, 0, 0 // these change when the file grows
+	return f, id, nil
+}
+
+// runtimeOf returns the language runtime whose library a process has mapped.
+func runtimeOf(root string, pid int) samples.FrameType {
+	maps, err := procfs.ReadFile(procfs.At(root).File(pid, "maps"), procfs.MaxMaps)
+	if err != nil && !errors.Is(err, procfs.ErrTooLarge) {
+		return ""
+	}
+	return runtimeIn(maps)
 }

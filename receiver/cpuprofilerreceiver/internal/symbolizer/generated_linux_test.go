@@ -264,8 +264,8 @@ func TestMapsAreBounded(t *testing.T) {
 				h.writeMap(t, lines.String())
 				require.Equal(t, fmt.Sprintf("f%d.7", i), h.at(0x1070))
 				c := h.s.Counters()
-				require.LessOrEqual(t, c.PerfMaps, h.s.maxMaps)
-				require.LessOrEqual(t, c.Bytes, h.s.maxGeneratedBytes)
+				require.LessOrEqual(t, c.PerfMaps, h.s.maps.maxDescriptors)
+				require.LessOrEqual(t, c.Bytes, h.s.maps.maxBytes)
 			}
 			c := h.s.Counters()
 			require.Equal(t, uint64(processes), c.Evictions+uint64(c.PerfMaps))
@@ -314,14 +314,15 @@ func TestNamesOfMapsAreBounded(t *testing.T) {
 			l := &samples.Location{Address: uint64(0x1000 + j*16), Leaf: true}
 			h.s.Resolve(h.pid, l)
 			require.NotEmpty(t, l.Lines)
-			require.LessOrEqual(t, h.s.Counters().Bytes, h.s.maxGeneratedBytes)
+			require.LessOrEqual(t, h.s.Counters().Bytes, h.s.maps.maxBytes)
 		}
 	}
 	held := int64(0)
-	for _, g := range h.s.generated.Values() {
-		held += g.held + g.named
+	for _, g := range h.s.maps.Values() {
+		bytes, _ := g.uses()
+		held += bytes
 	}
-	require.Equal(t, held, h.s.generatedBytes)
+	require.Equal(t, held, h.s.maps.bytes)
 	require.Positive(t, h.s.Counters().Evictions)
 }
 
@@ -370,7 +371,7 @@ func TestMapsOfHotUnitsGiveWayLast(t *testing.T) {
 		h.writeMap(t, content.String())
 		return &samples.Location{Address: 0x2001, Leaf: true}
 	}
-	known := func(pid int) bool { _, ok := h.s.generated.Peek(pid); return ok }
+	known := func(pid int) bool { _, ok := h.s.maps.Peek(pid); return ok }
 	idle, hot, small := process(1, 20), process(2, 200), process(3, 20)
 	large := process(4, 100)
 	h.s.Resolve(1, idle)
@@ -400,7 +401,7 @@ func TestProcessesWithoutAMapAreBounded(t *testing.T) {
 	for pid := range maxGenerated + 50 {
 		h.s.Resolve(10_000+pid, &samples.Location{Address: 1})
 	}
-	require.Equal(t, maxGenerated, h.s.generated.Len())
+	require.Equal(t, maxGenerated, h.s.maps.Len())
 }
 
 func TestUnusedMapsAreClosed(t *testing.T) {
@@ -409,7 +410,7 @@ func TestUnusedMapsAreClosed(t *testing.T) {
 	require.Equal(t, "a", h.at(0x1000))
 	h.clock.advance(idleTimeout)
 	h.s.mu.Lock()
-	h.s.expireGenerated(h.clock.Now())
+	h.s.maps.expire(h.clock.Now())
 	h.s.mu.Unlock()
 	c := h.s.Counters()
 	require.Zero(t, c.PerfMaps)

@@ -422,7 +422,7 @@ func TestUnusedFilesAreClosed(t *testing.T) {
 	s.Resolve(0, goLocation(maps[0]))
 	clock.advance(idleTimeout / 2)
 	s.mu.Lock()
-	s.cache.expire(clock.Now())
+	s.objects.expire(clock.Now())
 	s.mu.Unlock()
 	c := s.Counters()
 	require.Equal(t, 1, c.Objects)

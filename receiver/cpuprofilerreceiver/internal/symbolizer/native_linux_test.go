@@ -289,7 +289,7 @@ func TestBulkLargeGoProgramAgreesWithGosym(t *testing.T) {
 		require.Equal(t, file, lines[0].File, f.Name)
 		require.EqualValues(t, max(line, 0), lines[0].Line, f.Name)
 	}
-	t.Logf("%d functions in an index of %d bytes", len(table.Funcs), o.bytes())
+	t.Logf("%d functions in an index of %d bytes", len(table.Funcs), memory(o))
 }
 
 func TestBulkFunctionsOfTheKernelHaveNamesOfKallsyms(t *testing.T) {

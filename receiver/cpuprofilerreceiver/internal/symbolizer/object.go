@@ -13,7 +13,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
@@ -36,22 +35,12 @@ const maxLookupBytes = 4 << 20
 
 var errTooLarge = errors.New("its symbols do not fit the symbol cache")
 
-// source finds the functions of an object file.
-type source interface {
-	// Lines returns the functions at pc, a link-time address. The innermost inlined
-	// function comes first. The result is empty if the source has no function there.
-	Lines(pc uint64) ([]samples.Line, error)
-	// FrameType returns the type of all functions of the source.
-	FrameType() samples.FrameType
-	// Bytes returns the memory that the source uses.
-	Bytes() int64
-}
-
 // object is an open object file. Only Resolve calls lookup.
 type object struct {
-	f       *elffile.File
-	sources []source
+	f *elffile.File
+	// golang and symbols find the functions. They are nil if the file has none.
 	golang  *goprogram.Table
+	symbols *symbolTable
 	// separate is the open debug file with the stripped symbols, or nil.
 	separate *symbolFile
 	// files holds the readers of the object file and of its debug file. It is empty if the
@@ -67,14 +56,11 @@ type object struct {
 
 	// The Symbolizer's lock guards the fields below.
 
-	size  int64 // the memory of the object as counted in cache.bytes
+	cached
 	image image
 	keys  map[mappedfile.File]struct{}
-	used  uint64 // the value of cache.clock at the last use
-	at    time.Time
-	// batch is the last batch with samples in the object. hot is the last batch with
-	// samples of a hot unit in the object. 0 means that there was no such batch.
-	batch, hot uint64
+	// hot is the last batch with samples of a hot unit in the object, or 0.
+	hot uint64
 }
 
 type answer struct {
@@ -103,34 +89,29 @@ func newObject(r io.ReaderAt, size int64) (*object, error) {
 }
 
 // index reads the object's symbols into at most limit bytes. If a source is corrupt, index
-// skips it and returns the error. The other sources still work.
+// skips it and returns the error. The other source still works.
 func (o *object) index(limit int64) error {
 	o.maxKnown = limit / 4
 	golang, err := goprogram.NewTable(o.f, o.goBuildID, limit)
 	skip := func(uint64) bool { return false }
 	if golang != nil {
-		o.golang = golang
-		o.sources = append(o.sources, golang)
+		if o.golang = golang; o.allGo(golang) {
+			o.closeSeparate() // Go's table has all names
+			return err
+		}
 		limit -= golang.Bytes()
 		skip = golang.Contains
 	}
-	if golang != nil && o.allGo(golang) {
-		o.closeSeparate() // Go's table has all names
-	} else {
-		symbols, symErr := o.symbols(limit, skip)
-		err = cmp.Or(err, symErr)
-		if symbols != nil {
-			o.sources = append(o.sources, symbols)
-		}
-	}
-	return err
+	symbols, symErr := o.readSymbols(limit, skip)
+	o.symbols = symbols
+	return cmp.Or(err, symErr)
 }
 
-// symbols reads the ELF symbols of the file. It also reads the symbols in the separate
+// readSymbols reads the ELF symbols of the file. It also reads the symbols in the separate
 // debug file. If there is no such file and the file is stripped, it reads the symbols in
-// .gnu_debugdata instead. If these additional symbols are corrupt or too many, symbols
-// returns the file's own symbols and an error.
-func (o *object) symbols(limit int64, skip func(vaddr uint64) bool) (*symbolTable, error) {
+// .gnu_debugdata instead. If these additional symbols are corrupt or too many,
+// readSymbols returns the file's own symbols and an error.
+func (o *object) readSymbols(limit int64, skip func(vaddr uint64) bool) (*symbolTable, error) {
 	separate := o.separate
 	var miniErr error
 	if separate == nil && isStripped(o.f) {
@@ -192,48 +173,45 @@ func (o *object) closeSeparate() {
 	}
 }
 
-// bytes returns the memory of the object's indexes and cached answers.
-func (o *object) bytes() int64 {
-	n := o.knownSize + entryOverhead + int64(len(o.f.Sections))*sectionSize
-	for _, s := range o.sources {
-		n += s.Bytes()
+// uses returns the memory of the object's indexes and cached answers, and the number of its
+// file descriptors.
+func (o *object) uses() (bytes int64, descriptors int) {
+	bytes = o.knownSize + entryOverhead + int64(len(o.f.Sections))*sectionSize
+	if o.golang != nil {
+		bytes += o.golang.Bytes()
 	}
-	return n
+	if o.symbols != nil {
+		bytes += o.symbols.bytes()
+	}
+	return bytes, len(o.files)
 }
 
 // lookup returns the functions at pc, a link-time address that is not in known yet. made is
 // the memory of the new names.
 func (o *object) lookup(pc uint64) (a answer, made int64, err error) {
 	o.f.SetBudget(maxLookupBytes)
-	shared := int64(0) // names that Go's table held before
+	shared, held := int64(0), int64(0) // the names of Go's table before and after
 	if o.golang != nil {
 		shared = o.golang.Names()
+		a.lines, err = o.golang.Lines(pc)
+		held = o.golang.Names()
 	}
-	a.kind = samples.FrameNative
-	for _, s := range o.sources {
-		lines, err := s.Lines(pc)
-		if err != nil {
-			return a, 0, err
+	n := entryOverhead + lineSize*int64(len(a.lines))
+	if a.kind = samples.FrameGo; len(a.lines) == 0 {
+		a.kind = samples.FrameNative
+		if err == nil && o.symbols != nil {
+			a.lines, err = o.symbols.lines(pc)
 		}
-		if len(lines) > 0 {
-			a = answer{lines: lines, kind: s.FrameType()}
-			break
+		if len(a.lines) == 0 && o.inLinkage(pc) {
+			a.lines = []samples.Line{{Function: "[plt]"}}
 		}
+		n = entryOverhead + a.bytes()
 	}
-	if len(a.lines) == 0 && o.inLinkage(pc) {
-		a.lines = []samples.Line{{Function: "[plt]"}}
+	if err != nil {
+		return answer{kind: samples.FrameNative}, 0, err
 	}
-	n := int64(entryOverhead) + a.bytes()
-	made = n
-	if a.kind == samples.FrameGo {
-		n = entryOverhead + lineSize*int64(len(a.lines))
-		made = n + o.golang.Names() - shared
-	}
-	held := o.knownSize + n
-	if o.golang != nil {
-		held += o.golang.Names()
-	}
-	if held > o.maxKnown {
+	made = n + held - shared
+	if o.knownSize+n+held > o.maxKnown {
 		// Clearing the cache costs less than tracking which addresses were used last. An
 		// address that already has its name in a stack is not looked up again.
 		clear(o.known)

@@ -160,30 +160,26 @@ type Symbolizer struct {
 	log *zap.Logger
 
 	queue   chan *samples.Mapping
-	urgent  chan request
+	urgent  chan func() // work for which Resolve waits
 	done    chan struct{}
 	stop    sync.Once
 	worker  sync.WaitGroup
 	dropped atomic.Uint64
 
 	mu         sync.Mutex
-	cache      *cache
 	locations  [numOutcomes]uint64
 	debugFiles [numDebugFiles]uint64
 	// warned is the time of the last log message about a failed search for a debug file.
 	warned time.Time
 
-	// generated contains the processes that generate code, by pid.
-	// generatedOpen is the number of their open perf maps. generatedBytes is
-	// the memory of all their indexes and names.
-	generated          *simplelru.LRU[int, *generated]
-	generatedOpen      int
-	generatedBytes     int64
-	generatedEvictions uint64
-	maxMaps            int
-	maxGeneratedBytes  int64
+	// files contains the state of files. objects contains the open object files, and maps
+	// contains the processes that generate code, by pid. images finds an object by its image.
+	files   *simplelru.LRU[mappedfile.File, *file]
+	objects bounded[*object, *object]
+	maps    bounded[int, *generated]
+	images  map[image]*object
 
-	kernel *kernelSymbols
+	kernel atomic.Pointer[kernelSymbols]
 
 	// closing lists the files that the worker has to close. discarded wakes up the worker.
 	closing   []*mappedfile.Reader
@@ -220,16 +216,6 @@ type Symbolizer struct {
 	kernelAsked time.Time
 }
 
-// request asks the worker to load a file or a perf map while Resolve waits. If file and
-// generated are both nil, the request is for the kernel's symbols.
-type request struct {
-	file      *file
-	key       mappedfile.File
-	mapping   *samples.Mapping
-	generated *generated
-	ready     chan struct{}
-}
-
 // New returns a Symbolizer with a worker that runs until Close.
 func New(cfg Config) *Symbolizer {
 	s := prepare(cfg)
@@ -248,22 +234,22 @@ func prepare(cfg Config) *Symbolizer {
 	}
 	// Any process can write a large perf map. Perf maps have separate limits, so that
 	// they cannot evict object files that many processes share.
-	maxGeneratedBytes, maxMaps := cfg.CacheBytes/2, max(1, cfg.MaxObjects/4)
-	c := newCache(cfg.CacheBytes-maxGeneratedBytes, cfg.MaxObjects-cfg.MaxObjects/4)
 	s := &Symbolizer{
-		cfg: cfg, log: cfg.Logger, cache: c, openTimeout: openTimeout,
-		maxMaps: maxMaps, maxGeneratedBytes: maxGeneratedBytes,
+		cfg: cfg, log: cfg.Logger, openTimeout: openTimeout,
+		objects:     bounded[*object, *object]{maxBytes: cfg.CacheBytes - cfg.CacheBytes/2, maxDescriptors: cfg.MaxObjects - cfg.MaxObjects/4},
+		maps:        bounded[int, *generated]{maxBytes: cfg.CacheBytes / 2, maxDescriptors: max(1, cfg.MaxObjects/4)},
 		queue:       make(chan *samples.Mapping, queueLength),
-		urgent:      make(chan request, 1),
+		urgent:      make(chan func(), 1),
 		done:        make(chan struct{}),
 		discarded:   make(chan struct{}, 1),
 		kernelShown: kernelSymbolsShown(cfg.Root),
 		batch:       1,
 		madeBy:      make(map[int]effort),
+		images:      make(map[image]*object),
 	}
-	c.discard = s.discard
-	c.standing = func(o *object) standing { return s.standing(o.batch, o.hot+1 >= s.batch && o.hot > 0, o.size) }
-	s.generated, _ = simplelru.NewLRU(maxGenerated, s.dropGenerated) // fails only for a size below 1
+	s.files, _ = simplelru.NewLRU(maxFiles, s.dropFile) // fails only for a size below 1
+	s.objects.init(maxFiles, s.dropObject, func(o *object) standing { return s.standing(&o.cached, o.hot+1 >= s.batch && o.hot > 0) })
+	s.maps.init(maxGenerated, s.release, func(g *generated) standing { return s.standing(&g.cached, s.hot[g.PID] != "") })
 	if image, err := mappedfile.VDSO(); err != nil {
 		s.log.Debug("no symbols of the vdso", zap.Error(err))
 	} else if s.vdso, err = newObject(bytes.NewReader(image), int64(len(image))); err == nil {
@@ -281,10 +267,8 @@ func (s *Symbolizer) Close() {
 	s.worker.Wait()
 	s.mu.Lock()
 	s.closed = true
-	for o := range s.cache.open {
-		s.cache.evict(o)
-	}
-	s.generated.Purge()
+	s.objects.Purge()
+	s.maps.Purge()
 	s.mu.Unlock()
 	s.closeEvicted(closeLimit)
 }
@@ -318,10 +302,10 @@ func (s *Symbolizer) work() {
 	defer tick.Stop()
 	var next *samples.Mapping // the next mapping of the queue
 	for {
-		// Resolve waits for urgent requests, so they go first.
+		// Resolve waits for urgent work, so it goes first.
 		select {
-		case r := <-s.urgent:
-			s.serve(r)
+		case serve := <-s.urgent:
+			serve()
 			continue
 		case <-s.done:
 			return
@@ -342,14 +326,14 @@ func (s *Symbolizer) work() {
 			queue, later = nil, time.After(budgetInterval)
 		}
 		select {
-		case r := <-s.urgent:
-			s.serve(r)
+		case serve := <-s.urgent:
+			serve()
 		case next = <-queue:
 		case <-later:
 		case <-tick.C:
 			s.mu.Lock()
-			s.cache.expire(s.cfg.Now())
-			s.expireGenerated(s.cfg.Now())
+			s.objects.expire(s.cfg.Now())
+			s.maps.expire(s.cfg.Now())
 			s.mu.Unlock()
 			s.closeEvicted(deadline.ReadLimit) // retry files that did not answer before
 		case <-s.discarded:
@@ -360,30 +344,18 @@ func (s *Symbolizer) work() {
 	}
 }
 
-func (s *Symbolizer) serve(r request) {
-	switch {
-	case r.file != nil:
-		s.load(r.key, r.file, r.mapping)
-	case r.generated != nil:
-		s.serveGenerated(r)
-	default:
-		s.cfg.Spend(0, s.readKernel)
-		close(r.ready)
-	}
-}
-
 func (s *Symbolizer) readKernel() {
 	k, err := loadKernelSymbols(s.cfg.Root)
 	if err != nil {
 		s.log.Debug("no kernel symbols", zap.Error(err))
 		return
 	}
+	s.kernel.Store(k)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.kernel = k
 	// The kernel's symbols use at most three quarters of the memory for object files.
-	all := s.cfg.CacheBytes - s.maxGeneratedBytes
-	s.cache.maxBytes = max(all-k.bytes(), all/4)
+	all := s.cfg.CacheBytes - s.maps.maxBytes
+	s.objects.maxBytes = max(all-k.bytes(), all/4)
 }
 
 // Track asks the worker to open the file of m while the process is alive. It never blocks.
@@ -401,37 +373,6 @@ func (s *Symbolizer) Track(m *samples.Mapping) {
 
 // backed reports whether m may map a file.
 func backed(m *samples.Mapping) bool { return m.Inode != 0 && strings.HasPrefix(m.Path, "/") }
-
-// standing is the rank of an object or perf map in the order of eviction. Objects without
-// samples in the current or the previous batch are evicted first, beginning with the
-// least recently used object. The other objects follow, beginning with the largest
-// object. Objects of hot units are evicted last.
-type standing struct {
-	class int // 0: idle, 1: in use, 2: used by a hot unit
-	batch uint64
-	size  int64
-}
-
-func (s *Symbolizer) standing(batch uint64, hot bool, size int64) standing {
-	switch {
-	case batch+1 < s.batch:
-		return standing{batch: batch}
-	case hot:
-		return standing{class: 2, size: size}
-	}
-	return standing{class: 1, size: size}
-}
-
-// before reports whether a is evicted before b.
-func (a standing) before(b standing) bool {
-	switch {
-	case a.class != b.class:
-		return a.class < b.class
-	case a.batch != b.batch:
-		return a.batch < b.batch
-	}
-	return a.size > b.size
-}
 
 // effort is the cost of creating names. time is the CPU time plus the time spent
 // waiting for a file that does not answer. The waiting time counts because no other
@@ -579,7 +520,7 @@ func (s *Symbolizer) resolveUser(pid int, l *samples.Location, pc uint64) Outcom
 		s.named(pid, made)
 		if o != s.vdso {
 			s.mu.Lock()
-			s.cache.account(o)
+			s.objects.account(o, o)
 			s.mu.Unlock()
 		}
 	}
@@ -606,7 +547,7 @@ func (s *Symbolizer) objectOf(pid int, m *samples.Mapping) (*object, Outcome) {
 	}
 	key := mappedfile.FileOf(m)
 	s.mu.Lock()
-	f, ok := s.cache.files.Get(key)
+	f, ok := s.files.Get(key)
 	if !ok || !f.loading() && f.failed {
 		now := s.cfg.Now()
 		if !ok || f.retry(m, now) {
@@ -614,12 +555,12 @@ func (s *Symbolizer) objectOf(pid int, m *samples.Mapping) (*object, Outcome) {
 				s.mu.Unlock()
 				return nil, Pending
 			}
-			f = s.cache.newFile(key, now)
-			s.urgent <- request{file: f, key: key, mapping: m}
+			f = s.newFile(key, now)
+			s.urgent <- func() { s.load(key, f, m) }
 		}
 	}
 	s.mu.Unlock()
-	if f.late.Load() && f.loading() || !s.await(f.ready) {
+	if !s.await(f.ready, f.late.Load()) {
 		return nil, Pending
 	}
 	if f.failed {
@@ -630,7 +571,7 @@ func (s *Symbolizer) objectOf(pid int, m *samples.Mapping) (*object, Outcome) {
 	if f.look(now) {
 		s.Track(m) // this process is probably alive
 	}
-	s.cache.use(f.object, now)
+	s.use(f.object, now)
 	f.object.batch = s.batch
 	if s.hot[pid] != "" {
 		f.object.hot = s.batch
@@ -639,15 +580,15 @@ func (s *Symbolizer) objectOf(pid int, m *samples.Mapping) (*object, Outcome) {
 	return f.object, Resolved
 }
 
-// await waits until ready is closed. All waits of a batch together take at most
-// openTimeout. After a wait that timed out, await does not wait again until patience has
-// passed.
-func (s *Symbolizer) await(ready <-chan struct{}) bool {
+// await waits until ready is closed. It does not wait if the work is late already. All
+// waits of a batch together take at most openTimeout. After a wait that timed out, await
+// does not wait again until patience has passed.
+func (s *Symbolizer) await(ready <-chan struct{}, late bool) bool {
 	if !pending(ready) {
 		return true
 	}
 	began := s.cfg.Now()
-	if began.Before(s.giveUpUntil) || s.waited >= s.openTimeout {
+	if late || began.Before(s.giveUpUntil) || s.waited >= s.openTimeout {
 		return false
 	}
 	defer func() { s.waited += s.cfg.Now().Sub(began) }()
@@ -670,19 +611,12 @@ func (s *Symbolizer) resolveKernel(l *samples.Location, pc uint64) Outcome {
 	if s.kernelReady == nil && !s.askKernel() {
 		return Pending
 	}
-	s.mu.Lock()
-	k := s.kernel
-	s.mu.Unlock()
+	if s.kernel.Load() == nil && !s.await(s.kernelReady, false) {
+		return Pending
+	}
+	k := s.kernel.Load()
 	if k == nil {
-		if !s.await(s.kernelReady) {
-			return Pending
-		}
-		s.mu.Lock()
-		k = s.kernel
-		s.mu.Unlock()
-		if k == nil {
-			return Hidden
-		}
+		return Hidden
 	}
 	if m := l.Mapping; m != nil && m.BuildID == "" {
 		m.BuildID = k.buildID
@@ -696,12 +630,12 @@ func (s *Symbolizer) resolveKernel(l *samples.Location, pc uint64) Outcome {
 	return NoSymbol
 }
 
-// askKernel asks the worker to read kallsyms. It returns false
-// if another request is waiting.
+// askKernel asks the worker to read kallsyms. It returns false if other urgent work is
+// waiting.
 func (s *Symbolizer) askKernel() bool {
 	ready := make(chan struct{})
 	select {
-	case s.urgent <- request{ready: ready}:
+	case s.urgent <- func() { s.cfg.Spend(0, s.readKernel); close(ready) }:
 		s.kernelReady, s.kernelAsked = ready, s.cfg.Now()
 		return true
 	default:
@@ -718,12 +652,12 @@ func (s *Symbolizer) Counters() Counters {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := Counters{
-		Locations: s.locations, DebugFiles: s.debugFiles, Dropped: s.dropped.Load(), Evictions: s.cache.evictions + s.generatedEvictions,
-		Objects: len(s.cache.open), PerfMaps: s.generatedOpen,
-		FileBytes: s.cache.bytes, MapBytes: s.generatedBytes,
+		Locations: s.locations, DebugFiles: s.debugFiles, Dropped: s.dropped.Load(), Evictions: s.objects.evictions + s.maps.evictions,
+		Objects: s.objects.Len(), PerfMaps: s.maps.descriptors,
+		FileBytes: s.objects.bytes, MapBytes: s.maps.bytes,
 	}
-	if s.kernel != nil {
-		c.KernelBytes = s.kernel.bytes()
+	if k := s.kernel.Load(); k != nil {
+		c.KernelBytes = k.bytes()
 	}
 	c.Bytes = c.FileBytes + c.MapBytes + c.KernelBytes
 	return c

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/ianlancetaylor/demangle"
@@ -198,8 +199,8 @@ func compact(found []rankedSymbol) []symbol {
 	return out
 }
 
-// Bytes implements source.
-func (t *symbolTable) Bytes() int64 {
+// bytes returns the memory that the table uses.
+func (t *symbolTable) bytes() int64 {
 	n := int64(len(t.symbols)) * compactSymbolSize
 	for i := range t.strings {
 		n += t.strings[i].held
@@ -207,21 +208,14 @@ func (t *symbolTable) Bytes() int64 {
 	return n
 }
 
-// FrameType implements source.
-func (t *symbolTable) FrameType() samples.FrameType { return samples.FrameNative }
-
-// Lines implements source.
-func (t *symbolTable) Lines(pc uint64) ([]samples.Line, error) {
+// lines returns the function at pc, a link-time address. The result is empty if the table
+// has no function there.
+func (t *symbolTable) lines(pc uint64) ([]samples.Line, error) {
 	if pc < t.base || pc-t.base > math.MaxUint32 {
 		return nil, nil
 	}
 	at := uint32(pc - t.base)
-	i, _ := slices.BinarySearchFunc(t.symbols, at, func(s symbol, at uint32) int {
-		if s.start <= at {
-			return -1
-		}
-		return 1
-	})
+	i := sort.Search(len(t.symbols), func(i int) bool { return t.symbols[i].start > at })
 	for back := 0; i > 0 && back < nestingLimit; back++ {
 		i--
 		s := t.symbols[i]

@@ -20,6 +20,11 @@ import (
 	"github.com/hotprofile/hotprofile/test/goprogramtest"
 )
 
+func memory(o *object) int64 {
+	bytes, _ := o.uses()
+	return bytes
+}
+
 func indexed(t testing.TB, file []byte) *object {
 	t.Helper()
 	o, err := newObject(bytes.NewReader(file), int64(len(file)))
@@ -102,7 +107,7 @@ func TestSymbolSizes(t *testing.T) {
 		0x1100: "", 0x1200: "label", 0x12ff: "label", 0x1300: "global", 0x130f: "global", 0x1310: "",
 		0x1f00: "end", 0x1f7f: "end", 0x1f80: "", 0x1 << 40: "",
 	} {
-		lines, err := symbols.Lines(pc)
+		lines, err := symbols.lines(pc)
 		require.NoError(t, err)
 		got := ""
 		if len(lines) > 0 {
@@ -166,8 +171,8 @@ func FuzzObject(f *testing.F) {
 				t.Errorf("%d lines", len(a.lines))
 			}
 		}
-		if o.bytes() > 2*limit {
-			t.Errorf("%d bytes held with a limit of %d", o.bytes(), limit)
+		if memory(o) > 2*limit {
+			t.Errorf("%d bytes held with a limit of %d", memory(o), limit)
 		}
 		_, _ = o.f.Address(pc)
 	})
