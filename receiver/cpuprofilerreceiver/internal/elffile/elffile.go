@@ -35,16 +35,13 @@ const (
 	IndexBudget = 256 << 20
 )
 
-// These constants are the sizes of structures and the types of relative relocations.
+// These constants are the sizes of structures.
 const (
-	ehdrSize       = 64
 	phdrSize       = 56
 	shdrSize       = 64
 	relaSize       = 24
 	dynEntrySize   = 16
 	noteHeaderSize = 12
-	relativeAMD64  = 8    // R_X86_64_RELATIVE
-	relativeARM64  = 1027 // R_AARCH64_RELATIVE
 )
 
 var (
@@ -89,36 +86,29 @@ type File struct {
 // Parse reads the headers of a file.
 func Parse(r io.ReaderAt, size int64) (*File, error) {
 	f := New(r, size)
-	var hdr [ehdrSize]byte
-	if err := f.Read(hdr[:], 0); err != nil {
+	var h elf.Header64
+	if err := f.decode(&h, 0); err != nil {
 		return nil, fmt.Errorf("reading the ELF header: %w", err)
 	}
-	if string(hdr[:4]) != elf.ELFMAG {
+	if string(h.Ident[:4]) != elf.ELFMAG {
 		return nil, ErrNotELF
 	}
-	if elf.Class(hdr[elf.EI_CLASS]) != elf.ELFCLASS64 || elf.Data(hdr[elf.EI_DATA]) != elf.ELFDATA2LSB {
+	if elf.Class(h.Ident[elf.EI_CLASS]) != elf.ELFCLASS64 || elf.Data(h.Ident[elf.EI_DATA]) != elf.ELFDATA2LSB {
 		return nil, errors.New("not a 64-bit little-endian ELF file, and no other is read")
 	}
-	le := binary.LittleEndian
-	f.Machine, f.Entry = elf.Machine(le.Uint16(hdr[18:])), le.Uint64(hdr[24:])
-	phoff, shoff := le.Uint64(hdr[32:]), le.Uint64(hdr[40:])
-	phentsize, phnum := le.Uint16(hdr[54:]), int(le.Uint16(hdr[56:]))
-	shentsize, shnum, shstrndx := le.Uint16(hdr[58:]), int(le.Uint16(hdr[60:])), int(le.Uint16(hdr[62:]))
-	if phnum > maxSegments {
-		return nil, fmt.Errorf("%d program headers, more than %d", phnum, maxSegments)
+	f.Machine, f.Entry = elf.Machine(h.Machine), h.Entry
+	if h.Phnum > maxSegments {
+		return nil, fmt.Errorf("%d program headers, more than %d", h.Phnum, maxSegments)
 	}
-	if phnum > 0 && phentsize != phdrSize {
-		return nil, fmt.Errorf("program headers of %d bytes, not %d", phentsize, phdrSize)
+	if h.Phnum > 0 && h.Phentsize != phdrSize {
+		return nil, fmt.Errorf("program headers of %d bytes, not %d", h.Phentsize, phdrSize)
 	}
-	buf := make([]byte, phnum*phdrSize)
-	if err := f.Read(buf, phoff); err != nil {
+	headers := make([]elf.Prog64, h.Phnum)
+	if err := f.decode(headers, h.Phoff); err != nil {
 		return nil, fmt.Errorf("reading the program headers: %w", err)
 	}
-	for ; len(buf) > 0; buf = buf[phdrSize:] {
-		s := Segment{
-			Kind: elf.ProgType(le.Uint32(buf)), Flags: elf.ProgFlag(le.Uint32(buf[4:])),
-			Offset: le.Uint64(buf[8:]), Address: le.Uint64(buf[16:]), Size: le.Uint64(buf[32:]),
-		}
+	for _, p := range headers {
+		s := Segment{Kind: elf.ProgType(p.Type), Flags: elf.ProgFlag(p.Flags), Offset: p.Off, Address: p.Vaddr, Size: p.Filesz}
 		if s.Offset+s.Size < s.Offset || s.Address+s.Size < s.Address {
 			continue // the end overflows
 		}
@@ -127,10 +117,20 @@ func Parse(r io.ReaderAt, size int64) (*File, error) {
 			f.Segments = append(f.Segments, s)
 		}
 	}
-	if shnum > 0 && shnum <= maxSections && shentsize == shdrSize {
-		f.readSections(shoff, shnum, shstrndx)
+	if h.Shnum > 0 && h.Shnum <= maxSections && h.Shentsize == shdrSize {
+		f.readSections(&h)
 	}
 	return f, nil
+}
+
+// decode reads a structure or a slice of structures from offset off.
+func (f *File) decode(to any, off uint64) error {
+	buf := make([]byte, binary.Size(to))
+	if err := f.Read(buf, off); err != nil {
+		return err
+	}
+	_, err := binary.Decode(buf, binary.LittleEndian, to)
+	return err
 }
 
 // New returns a File without reading any headers.
@@ -143,35 +143,25 @@ func (f *File) SetBudget(n uint64) { f.budget = n }
 
 // readSections reads the section headers. Section headers are optional, so the file has
 // no sections if the headers are invalid.
-func (f *File) readSections(shoff uint64, shnum, shstrndx int) {
-	if shoff > f.Size || uint64(shnum*shdrSize) > f.Size-shoff {
+func (f *File) readSections(h *elf.Header64) {
+	headers := make([]elf.Section64, h.Shnum)
+	if f.decode(headers, h.Shoff) != nil || h.Shstrndx >= h.Shnum {
 		return
 	}
-	buf := make([]byte, shnum*shdrSize)
-	if f.Read(buf, shoff) != nil {
-		return
-	}
-	le := binary.LittleEndian
-	sections := make([]Section, shnum)
-	nameOffsets := make([]uint32, shnum)
-	for i := range sections {
-		b := buf[i*shdrSize:]
-		nameOffsets[i] = le.Uint32(b)
+	sections := make([]Section, len(headers))
+	for i, s := range headers {
 		sections[i] = Section{
-			Kind: elf.SectionType(le.Uint32(b[4:])), Flags: elf.SectionFlag(le.Uint64(b[8:])),
-			Address: le.Uint64(b[16:]), Offset: le.Uint64(b[24:]), Size: le.Uint64(b[32:]), Link: le.Uint32(b[40:]),
+			Kind: elf.SectionType(s.Type), Flags: elf.SectionFlag(s.Flags),
+			Address: s.Addr, Offset: s.Off, Size: s.Size, Link: s.Link,
 		}
 	}
-	if shstrndx >= shnum {
-		return
-	}
-	names, ok := f.Contents(sections[shstrndx], maxNameTable)
+	names, ok := f.Contents(sections[h.Shstrndx], maxNameTable)
 	if !ok {
 		return
 	}
-	for i, off := range nameOffsets {
-		if uint64(off) < uint64(len(names)) {
-			rest := names[off:]
+	for i, s := range headers {
+		if uint64(s.Name) < uint64(len(names)) {
+			rest := names[s.Name:]
 			if end := bytes.IndexByte(rest[:min(len(rest), 64)], 0); end > 0 {
 				sections[i].Name = string(rest[:end])
 			}
@@ -219,6 +209,24 @@ func (f *File) EachEntry(off, size uint64, entrySize int, fn func(entry []byte) 
 	return nil
 }
 
+// Scan calls fn with consecutive parts of the file until fn returns false. The parts are in
+// the size bytes from offset off on. Each part begins ChunkSize bytes after the previous
+// part, and contains the first overlap bytes of the next part. A part is valid until fn
+// returns.
+func (f *File) Scan(off, size, overlap uint64, fn func(part []byte, off uint64) bool) error {
+	buf := make([]byte, ChunkSize+overlap)
+	for end := off + size; off < end; off += ChunkSize {
+		b := buf[:min(uint64(len(buf)), end-off)]
+		if err := f.Read(b, off); err != nil {
+			return err
+		}
+		if !fn(b, off) {
+			return nil
+		}
+	}
+	return nil
+}
+
 // Contents reads a section. It returns false if the section exceeds limit or cannot be
 // read.
 func (f *File) Contents(s Section, limit uint64) ([]byte, bool) {
@@ -239,20 +247,27 @@ func (f *File) Section(name string) (Section, bool) {
 	return Section{}, false
 }
 
+// loaded returns the first loaded segment that contains a link-time address and has the
+// flags. It returns nil if there is no such segment.
+func (f *File) loaded(address uint64, flags elf.ProgFlag) *Segment {
+	for i := range f.Segments {
+		s := &f.Segments[i]
+		if s.Kind == elf.PT_LOAD && s.Flags&flags == flags && address >= s.Address && address-s.Address < s.Size {
+			return s
+		}
+	}
+	return nil
+}
+
 // Offset returns the file offset of a link-time address, and the number of bytes from there
 // to the end of the segment.
 func (f *File) Offset(address uint64) (off, avail uint64, ok bool) {
-	for _, s := range f.Segments {
-		if s.Kind == elf.PT_LOAD && address >= s.Address && address-s.Address < s.Size {
-			d := address - s.Address
-			off = s.Offset + d
-			if off >= f.Size {
-				return 0, 0, false
-			}
-			return off, min(s.Size-d, f.Size-off), true
-		}
+	s := f.loaded(address, 0)
+	if s == nil || s.Offset+address-s.Address >= f.Size {
+		return 0, 0, false
 	}
-	return 0, 0, false
+	d := address - s.Address
+	return s.Offset + d, min(s.Size-d, f.Size-s.Offset-d), true
 }
 
 // Address returns the link-time address of the code at a file offset. If several segments
@@ -275,14 +290,7 @@ func (f *File) Address(off uint64) (uint64, bool) {
 }
 
 // Executable reports whether a link-time address is in an executable segment.
-func (f *File) Executable(address uint64) bool {
-	for _, s := range f.Segments {
-		if s.Kind == elf.PT_LOAD && s.Flags&elf.PF_X != 0 && address >= s.Address && address-s.Address < s.Size {
-			return true
-		}
-	}
-	return false
-}
+func (f *File) Executable(address uint64) bool { return f.loaded(address, elf.PF_X) != nil }
 
 // BuildIDs returns the GNU build id in hex, and Go's build id. It also searches sections,
 // because Go's linker creates no PT_NOTE segment for the GNU note.
@@ -337,19 +345,11 @@ func ParseNotes(b []byte) (gnu, golang string) {
 // Position-independent programs have pointers only in relocations, not in the words of the
 // file.
 func (f *File) EachRelative(fn func(at, addend uint64) bool) {
-	var relative uint32
-	switch f.Machine {
-	case elf.EM_X86_64:
-		relative = relativeAMD64
-	case elf.EM_AARCH64:
-		relative = relativeARM64
-	default:
-		return
-	}
+	relative := map[elf.Machine]uint32{elf.EM_X86_64: uint32(elf.R_X86_64_RELATIVE), elf.EM_AARCH64: uint32(elf.R_AARCH64_RELATIVE)}[f.Machine]
 	le := binary.LittleEndian
 	addr, size := f.relocations()
 	off, avail, ok := f.Offset(addr)
-	if !ok {
+	if !ok || relative == 0 {
 		return
 	}
 	_ = f.EachEntry(off, min(size, avail), relaSize, func(b []byte) bool {
@@ -364,10 +364,7 @@ func (f *File) relocations() (addr, size uint64) {
 		if s.Kind != elf.PT_DYNAMIC {
 			continue
 		}
-		buf, ok := f.Contents(Section{Offset: s.Offset, Size: s.Size}, maxDynamic)
-		if !ok {
-			continue
-		}
+		buf, _ := f.Contents(Section{Offset: s.Offset, Size: s.Size}, maxDynamic) // empty if it is too large
 		for ; len(buf) >= dynEntrySize; buf = buf[dynEntrySize:] {
 			value := binary.LittleEndian.Uint64(buf[8:])
 			switch elf.DynTag(binary.LittleEndian.Uint64(buf)) {

@@ -6,7 +6,6 @@ package goprogram
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"io"
 
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
@@ -61,17 +60,13 @@ func EachFunction(r io.ReaderAt, size int64, yield func(*Function) bool) error {
 // stackDepths fills g with the data of function i.
 func (t *Table) stackDepths(i int, g *Function) error {
 	const fixed = 32
-	buf, off := t.scratch[:fixed], t.functions+uint64(t.offsets[i])
-	if off+fixed > t.end || off < t.functions {
-		return errors.New("a function's description is outside the pclntab")
-	}
-	if err := t.f.Read(buf, off); err != nil {
+	buf, err := t.description(i, fixed, fixed)
+	if err != nil {
 		return err
 	}
 	name, table := binary.LittleEndian.Uint32(buf[4:]), binary.LittleEndian.Uint32(buf[16:])
 	g.Start, g.End = t.text+uint64(t.entries[i]), t.text+uint64(t.entries[i+1])
 	g.Depths = g.Depths[:0]
-	var err error
 	if g.Name, err = t.runtimeName(name); err != nil {
 		return err
 	}
@@ -82,21 +77,16 @@ func (t *Table) stackDepths(i int, g *Function) error {
 }
 
 // runtimeName returns the name at an offset in the name table if the function belongs to
-// the runtime. Otherwise it returns "". Reading all names would be slow, because a
-// program has tens of thousands of names.
+// the runtime. Otherwise it returns "", because a program has tens of thousands of names.
 func (t *Table) runtimeName(off uint32) (string, error) {
-	at := t.names + uint64(off)
-	if at >= t.units {
+	if t.names+uint64(off) >= t.units {
 		return "", nil
 	}
-	begin := t.scratch[:min(t.units-at, uint64(len("runtime.")))]
-	if err := t.f.Read(begin, at); err != nil {
+	name, err := t.shortName(t.scratch[:0], off)
+	if err != nil || !bytes.HasPrefix(name, []byte("runtime.")) && !bytes.HasPrefix(name, []byte("_rt0_")) {
 		return "", err
 	}
-	if string(begin) != "runtime." && !bytes.HasPrefix(begin, []byte("_rt0_")) {
-		return "", nil
-	}
-	return t.f.CString(at, t.units, maxName)
+	return string(name), nil
 }
 
 // depths reads a function's pcsp table.

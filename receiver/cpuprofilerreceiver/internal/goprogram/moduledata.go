@@ -96,33 +96,26 @@ func findModule(f *elffile.File, pclntab uint64, h pcHeader, first, last uint32)
 }
 
 // scanModule searches a segment for a pointer to the pclntab.
-func scanModule(f *elffile.File, s elffile.Segment, pclntab uint64, matches func(*[moduleWords]uint64) (module, bool)) (module, bool) {
-	off := -s.Address % pointerSize // the first aligned word
-	buf := make([]byte, elffile.ChunkSize)
+func scanModule(f *elffile.File, s elffile.Segment, pclntab uint64, matches func(*[moduleWords]uint64) (module, bool)) (m module, found bool) {
+	first := min(-s.Address%pointerSize, s.Size) // the first aligned word
 	candidates := 0
-	for off+pointerSize <= s.Size {
-		b := buf[:min(uint64(len(buf)), (s.Size-off)&^(pointerSize-1))]
-		if f.Read(b, s.Offset+off) != nil {
-			break
-		}
-		for i := 0; i < len(b); i += pointerSize {
+	// If the segment cannot be read, the rest is not searched.
+	_ = f.Scan(s.Offset+first, s.Size-first, 0, func(b []byte, off uint64) bool {
+		for i := 0; i+pointerSize <= len(b); i += pointerSize {
 			if binary.LittleEndian.Uint64(b[i:]) != pclntab {
 				continue
 			}
-			if candidates++; candidates > maxModuleCandidate {
-				return module{}, false
-			}
 			var words [moduleWords]uint64
-			if !readWords(f, s.Address+off+uint64(i), &words) {
-				continue
+			if readWords(f, s.Address+off-s.Offset+uint64(i), &words) {
+				m, found = matches(&words)
 			}
-			if m, ok := matches(&words); ok {
-				return m, true
+			if candidates++; found || candidates == maxModuleCandidate {
+				return false
 			}
 		}
-		off += uint64(len(b))
-	}
-	return module{}, false
+		return true
+	})
+	return m, found
 }
 
 func readWords(f *elffile.File, addr uint64, words *[moduleWords]uint64) bool {

@@ -82,7 +82,7 @@ func Read(r io.ReaderAt, size int64, q Query) (*Program, error) {
 		return nil, err
 	}
 	p := &Program{Machine: f.Machine, Entry: f.Entry, Functions: make([]*Code, len(q.Functions))}
-	if p.Version, err = version(f); err != nil {
+	if p.Version, err = readVersion(f); err != nil {
 		return nil, err
 	}
 	_, goBuildID := f.BuildIDs()
@@ -108,16 +108,11 @@ func (t *Table) find(p *Program, q Query) error {
 		if start == end {
 			continue
 		}
-		var buf [8]byte
-		off := t.functions + uint64(t.offsets[i])
-		if off+uint64(len(buf)) > t.end || off < t.functions {
-			return errors.New("a function's description is outside the pclntab")
-		}
-		if err := t.f.Read(buf[:], off); err != nil {
+		b, err := t.description(i, 8, 8)
+		if err != nil {
 			return err
 		}
-		var err error
-		if name, err = t.shortName(name[:0], binary.LittleEndian.Uint32(buf[4:])); err != nil {
+		if name, err = t.shortName(name[:0], binary.LittleEndian.Uint32(b[4:])); err != nil {
 			return err
 		}
 		if i := slices.Index(q.Functions, string(name)); i >= 0 && p.Functions[i] == nil {
@@ -166,11 +161,11 @@ func codeOf(f *elffile.File, start, end uint64) (*Code, error) {
 	return c, f.Read(c.Code[:c.Length], off)
 }
 
-// version returns the Go release that the program was built with. The linker writes a
+// readVersion returns the Go release that the program was built with. The linker writes a
 // magic string, then flags, and then the version with its length. Releases before Go
 // 1.18 used another format, which is not supported. debug/buildinfo reads the same
 // data, but without a size limit.
-func version(f *elffile.File) (string, error) {
+func readVersion(f *elffile.File) (string, error) {
 	const (
 		magic       = "\xff Go buildinf:"
 		flagsAt     = 15
@@ -180,61 +175,53 @@ func version(f *elffile.File) (string, error) {
 		overlap     = 256
 		unsupported = "the release of Go that it was built with is not known: it is older than Go 1.18"
 	)
-	look := func(off, size uint64) (string, bool, error) {
-		buf := make([]byte, elffile.ChunkSize+overlap)
-		for done := uint64(0); done < size; done += elffile.ChunkSize {
-			b := buf[:min(uint64(len(buf)), size-done)]
-			if err := f.Read(b, off+done); err != nil {
-				return "", false, err
-			}
+	version, err := "", ErrNotGo
+	look := func(off, size uint64) bool {
+		if off > f.Size {
+			return false
+		}
+		// If a part cannot be read, the other parts of the file are searched.
+		_ = f.Scan(off, min(size, f.Size-off, maxBuildInfo), overlap, func(b []byte, _ uint64) bool {
 			for i := 0; i+textAt < len(b) && i < elffile.ChunkSize; i += align {
 				if string(b[i:i+len(magic)]) != magic {
 					continue
 				}
 				if b[i+flagsAt]&inline == 0 {
-					return "", true, errors.New(unsupported)
+					err = errors.New(unsupported)
+					return false
 				}
 				n, k := binary.Uvarint(b[i+textAt:])
-				if k <= 0 || n == 0 || n > maxGoVersion || n > uint64(len(b)-i-textAt-k) {
-					continue
+				if k > 0 && n > 0 && n <= maxGoVersion && n <= uint64(len(b)-i-textAt-k) {
+					version, err = string(b[i+textAt+k:][:n]), nil
+					return false
 				}
-				return string(b[i+textAt+k:][:n]), true, nil
 			}
-		}
-		return "", false, nil
+			return true
+		})
+		return !errors.Is(err, ErrNotGo)
 	}
-	if s, ok := f.Section(".go.buildinfo"); ok && s.Kind != elf.SHT_NOBITS && s.Offset <= f.Size {
-		if v, found, err := look(s.Offset, min(s.Size, f.Size-s.Offset, maxBuildInfo)); found {
-			return v, err
-		}
+	if s, ok := f.Section(".go.buildinfo"); ok && s.Kind != elf.SHT_NOBITS && look(s.Offset, s.Size) {
+		return version, err
 	}
 	for _, s := range f.Segments {
-		if s.Kind != elf.PT_LOAD || s.Flags&elf.PF_W == 0 || s.Offset > f.Size {
-			continue
-		}
-		if v, found, err := look(s.Offset, min(s.Size, f.Size-s.Offset, maxBuildInfo)); found {
-			return v, err
+		if s.Kind == elf.PT_LOAD && s.Flags&elf.PF_W != 0 && look(s.Offset, s.Size) {
+			break
 		}
 	}
-	return "", ErrNotGo
+	return version, err
 }
 
 // findVariable looks up the query's variable in .symtab. It returns 0 if .symtab
 // does not contain the variable.
 func findVariable(f *elffile.File, q Query) (uint64, error) {
-	if q.Variable == "" {
+	table := slices.IndexFunc(f.Sections, func(s elffile.Section) bool {
+		return s.Kind == elf.SHT_SYMTAB && int(s.Link) < len(f.Sections) && s.Offset <= f.Size
+	})
+	if q.Variable == "" || table < 0 {
 		return 0, nil
 	}
-	for _, s := range f.Sections {
-		if s.Kind != elf.SHT_SYMTAB || int(s.Link) >= len(f.Sections) || s.Offset > f.Size {
-			continue
-		}
-		return findSymbol(f, s, f.Sections[s.Link], q)
-	}
-	return 0, nil
-}
-
-func findSymbol(f *elffile.File, symbols, names elffile.Section, q Query) (uint64, error) {
+	symbols := f.Sections[table]
+	names := f.Sections[symbols.Link]
 	want := append([]byte(q.Variable), 0)
 	got := make([]byte, len(want))
 	le := binary.LittleEndian

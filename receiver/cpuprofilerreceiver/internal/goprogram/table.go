@@ -10,6 +10,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sort"
 	"strings"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
@@ -218,9 +219,6 @@ func (t *Table) Bytes() int64 { return int64(len(t.entries)+len(t.offsets))*4 + 
 // Names returns the memory of the cached names.
 func (t *Table) Names() int64 { return t.held }
 
-// FrameType returns samples.FrameGo.
-func (t *Table) FrameType() samples.FrameType { return samples.FrameGo }
-
 // funcInfo holds the needed fields and table offsets of a runtime._func.
 type funcInfo struct {
 	entry uint64 // relative to text
@@ -235,17 +233,24 @@ type funcInfo struct {
 	inline, inlines uint32
 }
 
+// description reads up to most bytes of the runtime._func of function i. The result has at
+// least least bytes, and is valid until the next read.
+func (t *Table) description(i int, least, most uint64) ([]byte, error) {
+	off := t.functions + uint64(t.offsets[i])
+	if off+least > t.end || off < t.functions {
+		return nil, errors.New("a function's description is outside the pclntab")
+	}
+	b := t.scratch[:min(most, t.end-off)]
+	return b, t.f.Read(b, off)
+}
+
 func (t *Table) function(i int) (funcInfo, error) {
 	fixed := uint64(44)
 	if t.version < 120 {
 		fixed = 40
 	}
-	off := t.functions + uint64(t.offsets[i])
-	if off+fixed > t.end || off < t.functions {
-		return funcInfo{}, errors.New("a function's description is outside the pclntab")
-	}
-	b := t.scratch[:min(uint64(len(t.scratch)), t.end-off)]
-	if err := t.f.Read(b, off); err != nil {
+	b, err := t.description(i, fixed, uint64(len(t.scratch)))
+	if err != nil {
 		return funcInfo{}, err
 	}
 	le := binary.LittleEndian
@@ -262,20 +267,10 @@ func (t *Table) function(i int) (funcInfo, error) {
 	if f.entry != uint64(t.entries[i]) || pcdata > maxPCData {
 		return f, errors.New("a function's description does not match the index")
 	}
-	at := func(n int) (uint32, bool) {
-		p := int(fixed) + 4*n
-		if p+4 > len(b) {
-			return 0, false
-		}
-		return le.Uint32(b[p:]), true
-	}
-	if pcdata > pcdataInlTreeIndex && b[fixed-1] > funcdataInlTree {
-		if v, ok := at(pcdataInlTreeIndex); ok {
-			f.inlines = v
-		}
-		if v, ok := at(int(pcdata) + funcdataInlTree); ok {
-			f.inline = v
-		}
+	variable := b[fixed:] // first the offsets of pcdata, then the offsets of funcdata
+	funcdata := 4 * (pcdata + funcdataInlTree)
+	if pcdata > pcdataInlTreeIndex && b[fixed-1] > funcdataInlTree && uint64(funcdata)+4 <= uint64(len(variable)) {
+		f.inlines, f.inline = le.Uint32(variable[4*pcdataInlTreeIndex:]), le.Uint32(variable[funcdata:])
 	}
 	return f, nil
 }
@@ -325,10 +320,7 @@ func (t *Table) inliningPlausible() bool {
 			continue
 		}
 		call, ok, err := t.inlinedCall(&f, 0)
-		if err != nil || !ok {
-			return false
-		}
-		if !t.startsName(&call) {
+		if err != nil || !ok || !t.startsName(&call) {
 			return false
 		}
 		seen++
@@ -355,16 +347,8 @@ func (t *Table) Lines(pc uint64) ([]samples.Line, error) {
 		return nil, nil
 	}
 	rel := uint32(pc - t.text)
-	lo, hi := 0, len(t.offsets) // find the last function that does not start after rel
-	for hi-lo > 1 {
-		mid := int(uint(lo+hi) >> 1)
-		if t.entries[mid] <= rel {
-			lo = mid
-		} else {
-			hi = mid
-		}
-	}
-	f, err := t.function(lo)
+	after := sort.Search(len(t.offsets), func(i int) bool { return t.entries[i] > rel })
+	f, err := t.function(after - 1)
 	if err != nil {
 		return nil, err
 	}
@@ -576,23 +560,21 @@ func findPCLNTab(f *elffile.File, isGo bool) (addr, size uint64, h pcHeader, err
 
 // scanPCLNTab searches a segment for the header of a pclntab. The header is aligned to at
 // least the size of a pointer.
-func scanPCLNTab(f *elffile.File, s elffile.Segment) (uint64, pcHeader, bool) {
+func scanPCLNTab(f *elffile.File, s elffile.Segment) (at uint64, h pcHeader, ok bool) {
 	size := min(s.Size, f.Size-s.Offset, maxGoTables)
-	buf := make([]byte, elffile.ChunkSize+pcHeaderSize)
-	for off := uint64(0); off+pcHeaderSize <= size; off += elffile.ChunkSize {
-		b := buf[:min(uint64(len(buf)), size-off)]
-		if f.Read(b, s.Offset+off) != nil {
-			return 0, pcHeader{}, false
-		}
+	// If the segment cannot be read, the rest is not searched.
+	_ = f.Scan(s.Offset, size, pcHeaderSize, func(b []byte, off uint64) bool {
 		for i := 0; i+pcHeaderSize <= len(b) && i < elffile.ChunkSize; i += pointerSize {
 			if b[i+1] != 0xff || b[i+2] != 0xff || b[i+3] != 0xff || b[i]|1 != 0xf1 {
 				continue
 			}
-			at := off + uint64(i)
-			if h, err := parsePCHeader(b[i:], size-at); err == nil {
-				return at, h, true
+			begin := off - s.Offset + uint64(i)
+			if header, err := parsePCHeader(b[i:], size-begin); err == nil {
+				at, h, ok = begin, header, true
+				return false
 			}
 		}
-	}
-	return 0, pcHeader{}, false
+		return true
+	})
+	return at, h, ok
 }
