@@ -23,8 +23,8 @@ const (
 	maxLoads  = 64
 )
 
-// ErrNoCode means that a file has no code that can be unwound.
-var ErrNoCode = errors.New("no executable segment, or one of more than 4 GiB")
+// errNoCode means that a file has no code that can be unwound.
+var errNoCode = errors.New("no executable segment, or one of more than 4 GiB")
 
 // readTable makes a table from an object file of size bytes. The table uses at most
 // about maxBytes, and rules that do not fit are omitted. If a part of the file is
@@ -41,7 +41,7 @@ func readTable(r io.ReaderAt, size, maxBytes int64, maxRead uint64) (t *Table, e
 	}
 	b := newTableBuilder(executable(f), maxBytes)
 	if b == nil {
-		return nil, ErrNoCode
+		return nil, errNoCode
 	}
 	b.entry = f.Entry
 	framesErr := readFrames(f, regs, b, maxRead)

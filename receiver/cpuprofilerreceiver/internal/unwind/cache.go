@@ -60,6 +60,8 @@ const (
 	checkInterval = 30 * time.Second
 	// clockInterval is the interval at which Cache.clock advances.
 	clockInterval = 5 * time.Second
+	// quiet is the minimum time between two log lines about tables that were left out.
+	quiet = 10 * time.Minute
 )
 
 // Stats holds the counters of a Cache since its creation, and its current size.
@@ -250,18 +252,11 @@ func (c *Cache) Root(l *samples.Location) bool {
 		return false
 	}
 	t, _ := c.Lookup(l.Mapping)
-	if t == nil {
-		return false
-	}
 	at := l.Address
 	if !l.Leaf {
 		at-- // a call may be the last instruction of its function
 	}
-	if at < l.Mapping.Start || at >= l.Mapping.Limit {
-		return false
-	}
-	addr, ok := t.address(at - l.Mapping.Start + l.Mapping.FileOffset)
-	return ok && t.at(addr).flags&flagRoot != 0
+	return t != nil && at >= l.Mapping.Start && at < l.Mapping.Limit && t.in(l.Mapping, at).flags&flagRoot != 0
 }
 
 func (c *Cache) ask(key mappedfile.File, m *samples.Mapping) {
@@ -287,7 +282,7 @@ func (c *Cache) work() {
 			if c.later(r) {
 				continue
 			}
-			c.take(r)
+			c.serve(r)
 			token.Put(c.served)
 		case <-tick.C:
 			c.clock.Store(uint32(c.cfg.Now().Sub(c.began) / time.Second))
@@ -314,9 +309,10 @@ func (c *Cache) later(r request) bool {
 	}
 }
 
-// take serves a request. It drops the request if no CPU time is left. The file is then
-// requested again when it is needed.
-func (c *Cache) take(r request) {
+// serve opens the file of a request and publishes its table. It waits for at most
+// deadline.ReadLimit, but a result that comes later is also published. If no CPU time is
+// left, serve drops the request. The file is then requested again when it is needed.
+func (c *Cache) serve(r request) {
 	if !c.cfg.Budget.May(r.mapping.PID) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -327,12 +323,6 @@ func (c *Cache) take(r request) {
 		c.stats.Dropped++
 		return
 	}
-	c.serve(r)
-}
-
-// serve opens the file of a request and publishes its table. It waits for at most
-// deadline.ReadLimit, but a result that comes later is also published.
-func (c *Cache) serve(r request) {
 	err := c.cfg.Runner.Run(mappedfile.Opening(r.mapping), r.mapping.Path, deadline.ReadLimit, func(call *deadline.Call) {
 		c.cfg.Spend(r.mapping.PID, func() {
 			e, err := c.read(call, r, (*c.files.Load())[r.key])
@@ -435,22 +425,15 @@ func (c *Cache) evict(files map[mappedfile.File]*entry, latest *entry, hot bool)
 		case large && least.runsOn(now) && !latest.often.Load() && !hot && latest.table != nil:
 			latest.table, latest.leftOut = nil, true
 			c.stats.LeftOut++
-			c.logLeftOut(latest.at)
+			if c.logged.IsZero() || latest.at.Sub(c.logged) > quiet {
+				c.logged = latest.at
+				c.cfg.Logger.Warn("the unwind tables in use do not fit max_memory: stacks of programs that started last have no callers, until they are hot",
+					zap.Int64("bytes", c.stats.Bytes), zap.Int("tables", c.stats.Tables))
+			}
 		default:
 			delete(files, oldest)
 			c.stats.Evicted++
 		}
-	}
-}
-
-// quiet is the minimum time between two log lines about tables that were left out.
-const quiet = 10 * time.Minute
-
-func (c *Cache) logLeftOut(now time.Time) {
-	if c.logged.IsZero() || now.Sub(c.logged) > quiet {
-		c.logged = now
-		c.cfg.Logger.Warn("the unwind tables in use do not fit max_memory: stacks of programs that started last have no callers, until they are hot",
-			zap.Int64("bytes", c.stats.Bytes), zap.Int("tables", c.stats.Tables))
 	}
 }
 

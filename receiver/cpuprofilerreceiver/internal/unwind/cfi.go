@@ -82,7 +82,8 @@ const (
 // returned true. emit is nil for the instructions of a common information entry, which
 // must not contain several rows.
 func (m *machine) run(r reader, emit func(addr uint64, r rule) bool) bool {
-	advance := func(to uint64) bool {
+	advance := func(units uint64) bool {
+		to := m.loc + units*m.cie.codeAlign
 		if emit == nil || to < m.loc || !emit(m.loc, m.rule()) {
 			return false
 		}
@@ -90,38 +91,37 @@ func (m *machine) run(r reader, emit func(addr uint64, r rule) bool) bool {
 		return true
 	}
 	for r.more() {
-		op := r.u8()
-		ok := true
-		switch op & cfaHigh {
-		case cfaAdvanceLoc:
-			ok = advance(m.loc + uint64(op&^cfaHigh)*m.cie.codeAlign)
-		case cfaOffset:
-			m.set(uint64(op&^cfaHigh), location{locCFA, int64(r.uleb()) * m.cie.dataAlign})
-		case cfaRestore:
-			m.restore(uint64(op &^ cfaHigh))
-		default:
-			ok = m.extended(op, &r, advance)
-		}
-		if !ok || r.bad {
+		if !m.execute(&r, advance) || r.bad {
 			return false
 		}
 	}
 	return !r.bad
 }
 
-// extended executes an instruction whose first byte contains no operand.
-func (m *machine) extended(op uint8, r *reader, advance func(uint64) bool) bool {
+// execute executes the next instruction. advance starts a new row after a number of units of
+// code.
+func (m *machine) execute(r *reader, advance func(units uint64) bool) bool {
 	align := m.cie.dataAlign
+	op, operand := r.u8(), uint64(0)
+	if op&cfaHigh != 0 {
+		op, operand = op&cfaHigh, uint64(op&^cfaHigh)
+	}
 	switch op {
+	case cfaAdvanceLoc:
+		return advance(operand)
+	case cfaOffset:
+		m.set(operand, location{locCFA, int64(r.uleb()) * align})
+	case cfaRestore:
+		m.restore(operand)
 	case cfaNop, cfaNegateRAState, cfaNegateRAStatePC:
 	case cfaSetLoc:
 		return false // relative to the section's address; no compiler writes it
 	case cfaAdvanceLoc1:
-		return advance(m.loc + uint64(r.u8())*m.cie.codeAlign)
+		return advance(uint64(r.u8()))
 	case cfaAdvanceLoc2:
-		return advance(m.loc + uint64(r.u16())*m.cie.codeAlign)
+		return advance(uint64(r.u16()))
 	case cfaAdvanceLoc4:
-		return advance(m.loc + uint64(r.u32())*m.cie.codeAlign)
+		return advance(uint64(r.u32()))
 	case cfaOffsetExtended:
 		m.set(r.uleb(), location{locCFA, int64(r.uleb()) * align})
 	case cfaOffsetExtendedSF:

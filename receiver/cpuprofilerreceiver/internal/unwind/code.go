@@ -203,15 +203,13 @@ func (in *instruction) fill(d *x86asm.Inst) {
 		}
 	case x86asm.LEA:
 		if m, ok := second.(x86asm.Mem); ok && first == x86asm.RSP {
+			in.effect = loseSP
 			switch {
 			case m.Index != 0:
-				in.effect = loseSP
 			case m.Base == x86asm.RSP:
 				in.effect, in.by = moveSP, int32(-m.Disp)
 			case m.Base == x86asm.RBP:
 				in.effect, in.by = restoreSP, int32(-m.Disp)
-			default:
-				in.effect = loseSP
 			}
 		}
 	case x86asm.SUB, x86asm.ADD:

@@ -86,19 +86,12 @@ func (r *reader) uleb() uint64 {
 }
 
 func (r *reader) sleb() int64 {
-	var v int64
-	for shift := 0; ; shift += 7 {
-		b := r.u8()
-		if shift < 64 {
-			v |= int64(b&0x7f) << shift
-		}
-		if b < 0x80 {
-			if b&0x40 != 0 && shift+7 < 64 {
-				v |= -1 << (shift + 7)
-			}
-			return v
-		}
+	start := r.pos
+	v := int64(r.uleb())
+	if bits := 7 * (r.pos - start); !r.bad && bits < 64 && r.data[r.pos-1]&0x40 != 0 {
+		v |= -1 << bits
 	}
+	return v
 }
 
 // cstring reads a string up to a zero byte.

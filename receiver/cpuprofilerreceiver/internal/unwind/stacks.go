@@ -32,6 +32,13 @@ const (
 	CopiesAsNeeded
 )
 
+// Memory provides the mappings of a process.
+type Memory interface {
+	Mappings
+	// Mapped returns the mappings, sorted by address. The caller must not change the slice.
+	Mapped() []*samples.Mapping
+}
+
 // Process provides the mappings and the interned stacks of a process.
 type Process interface {
 	Memory
@@ -87,7 +94,7 @@ func programOf(p Process) program {
 // NewStacks returns Stacks for a sampler.
 func NewStacks(cfg StacksConfig) *Stacks {
 	cfg.Logger = cmp.Or(cfg.Logger, zap.NewNop())
-	s := &Stacks{cfg: cfg, unwinder: newUnwinder(cfg.Tables)}
+	s := &Stacks{cfg: cfg, unwinder: &unwinder{tables: cfg.Tables}}
 	if cfg.Mode == CopiesAsNeeded {
 		s.sizes = newSizes(cfg.Bytes)
 	}
@@ -179,6 +186,28 @@ func (s *Stacks) unwind(p Process, sample *perfevent.Sample, generated Generated
 	if s.sizes != nil && (end == Whole || end == CutOff && len(sample.Stack) >= s.sizes.bytes) {
 		s.sizes.add(programOf(p), s.unwinder.needed, end == CutOff)
 	}
+	return end
+}
+
+// If a process maps at most maxAhead files, all of its files are read ahead. A program such
+// as ffmpeg maps more than a hundred files, but runs code of only a few. Reading all files
+// would delay the files that its stacks need.
+const maxAhead = 16
+
+// Sample replaces the user part of a sample's stack with the unwound stack. The sample must
+// have registers. The stack is valid until the next call.
+func (u *unwinder) Sample(s *perfevent.Sample, p Memory, generated Generated) End {
+	pcs, end := u.Unwind(s, generated, p)
+	if end == Unready {
+		// The other files of the process will be needed soon too.
+		if mapped := p.Mapped(); len(mapped) <= maxAhead {
+			for _, m := range mapped {
+				u.tables.Lookup(m)
+			}
+		}
+	}
+	s.User = pcs
+	s.Truncated = end != Whole
 	return end
 }
 

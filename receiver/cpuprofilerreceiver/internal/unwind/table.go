@@ -7,6 +7,8 @@ import (
 	"cmp"
 	"slices"
 	"unsafe"
+
+	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
 // cfaKind is the kind of rule for the canonical frame address (CFA), which is the caller's
@@ -119,6 +121,14 @@ func (t *Table) address(offset uint64) (uint64, bool) {
 		}
 	}
 	return 0, false
+}
+
+// in returns the rule for an address in a mapping of the file.
+func (t *Table) in(m *samples.Mapping, address uint64) *rule {
+	if addr, ok := t.address(address - m.Start + m.FileOffset); ok {
+		return t.at(addr)
+	}
+	return &noRule
 }
 
 // at returns the rule for the code at a link-time address.

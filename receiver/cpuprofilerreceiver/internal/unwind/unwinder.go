@@ -1,6 +1,25 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
+// Package unwind unwinds stacks of code without frame pointers, which the
+// kernel cannot unwind. It starts from a sample's user registers and from the
+// sample's copy of the top of the stack.
+//
+// The unwind rules are read once per object file. They come from .eh_frame, which
+// compilers write for exceptions and debuggers, and from the tables of Go programs. A
+// Table contains sorted addresses, and the rule that is valid from each address on. A
+// rule finds the caller's stack pointer (the canonical frame address), the return address
+// and the caller's frame pointer. A Cache makes the Tables on a separate goroutine, one
+// Table for each build of a program. The memory of the Cache is limited. An unwinder
+// walks the stack. It never waits and does not allocate memory.
+//
+// A rule may use only the stack pointer and the frame pointer. Only the few DWARF
+// expressions that linkers and C libraries write are supported. If the code has any other
+// rule, the stack ends with Lost.
+//
+// No existing library is suitable. Delve's library interprets the call frame instructions
+// again for each address and panics at unknown instructions. The tables of
+// OpenTelemetry's eBPF profiler cannot be used without the rest of that profiler.
 package unwind
 
 import (
@@ -14,13 +33,10 @@ import (
 // MaxDepth is the maximum number of frames of a stack.
 const MaxDepth = 127
 
-// Registers holds the user-mode registers of a thread, from which unwinding starts.
-type Registers = perfevent.Registers
-
 // Frame is a frame of generated code.
 type Frame struct {
 	PC, SP, FP uint64
-	// BCP is Registers.BCP in the innermost frame, and 0 in all other frames.
+	// BCP is perfevent.Registers.BCP in the innermost frame, and 0 in all other frames.
 	BCP uint64
 	// Exact reports whether PC is the next instruction to run, not a return address.
 	Exact bool
@@ -61,13 +77,7 @@ const (
 	Unready
 	// Lost means that the stack ends in code without a rule that leads to its caller.
 	Lost
-	// endKinds is the number of reasons above.
-	endKinds
 )
-
-func (e End) String() string {
-	return [...]string{"whole", "deep", "cut off", "unready", "lost"}[e]
-}
 
 // Mappings finds mappings of a process.
 type Mappings interface {
@@ -101,9 +111,6 @@ type unwinder struct {
 	table   *Table
 	ready   bool
 }
-
-// newUnwinder returns an unwinder that uses tables.
-func newUnwinder(tables Tables) *unwinder { return &unwinder{tables: tables} }
 
 // User code never lies below leastAddress. addressMask removes the signature that AArch64
 // puts into the upper bits of return addresses.
@@ -208,11 +215,7 @@ func (u *unwinder) rule(w *walk, mappings Mappings) (r *rule, ready bool) {
 	if u.table == nil {
 		return &noRule, u.ready
 	}
-	addr, ok := u.table.address(at - m.Start + m.FileOffset)
-	if !ok {
-		return &noRule, true
-	}
-	return u.table.at(addr), true
+	return u.table.in(m, at), true
 }
 
 // step uses a rule to make the caller the current frame. It returns Whole on success.

@@ -15,6 +15,18 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
+type Registers = perfevent.Registers
+
+// newUnwinder returns an unwinder that uses tables.
+func newUnwinder(tables Tables) *unwinder { return &unwinder{tables: tables} }
+
+// endKinds is the number of reasons for the end of a stack.
+const endKinds = Lost + 1
+
+func (e End) String() string {
+	return [...]string{"whole", "deep", "cut off", "unready", "lost"}[e]
+}
+
 // The code of these tests is at the address codeAt, both in memory and in the file.
 const (
 	codeAt   = 0x400000
