@@ -25,16 +25,21 @@ type Budget struct {
 	mu                   sync.Mutex
 	at                   time.Time
 	common, hot, reserve time.Duration
-	// caused is the CPU time spent on each process. causedHot is the CPU time spent on
-	// each hot unit while it was hot. The times in both maps are halved every minute.
-	caused    map[int]time.Duration
-	causedHot map[string]time.Duration
-	halved    time.Time
+	// caused is the CPU time spent on each process, and on each hot unit while it was hot.
+	// The times are halved every minute.
+	caused map[causer]time.Duration
+	halved time.Time
 	// unitOf maps pids to the names of their hot units. units is the set of these names.
 	unitOf map[int]string
 	units  map[string]struct{}
 	waits  uint64
 	waited time.Time
+}
+
+// causer is a process or a hot unit.
+type causer struct {
+	pid  int
+	unit string
 }
 
 const (
@@ -48,10 +53,10 @@ const (
 	// little is the CPU time that a process or a hot unit must stay below to use the
 	// reserve.
 	little = 100 * time.Millisecond
-	// forgetting is the interval at which the times in caused and causedHot are halved.
+	// forgetting is the interval at which the times in caused are halved.
 	forgetting = time.Minute
-	// maxCausing is the maximum number of entries in caused and in causedHot. A map that
-	// reaches the maximum is cleared.
+	// maxCausing is the maximum number of entries in caused. At the maximum, caused is
+	// cleared.
 	maxCausing = 4096
 	// quiet is the minimum time without a wait before another wait is logged.
 	quiet = 10 * time.Minute
@@ -66,7 +71,7 @@ func NewBudget(share float64, logger *zap.Logger, now func() time.Time) *Budget 
 	return &Budget{
 		share: share, logger: logger, now: now, at: now(), halved: now(),
 		common: mostSaved, hot: mostSavedHot, reserve: mostSaved,
-		caused: make(map[int]time.Duration), causedHot: make(map[string]time.Duration),
+		caused: make(map[causer]time.Duration),
 	}
 }
 
@@ -128,7 +133,7 @@ func (b *Budget) part(pid int) *time.Duration {
 	switch {
 	case unit != "" && b.hot > 0 && (b.hot > mostSavedHot/2 || b.withinAverage(unit)):
 		return &b.hot
-	case unit != "" && b.hot > -mostOwed && b.causedHot[unit] < little:
+	case unit != "" && b.hot > -mostOwed && b.caused[causer{unit: unit}] < little:
 		return &b.hot // the part is in debt, but a hot unit with little work does not wait
 	case b.common > 0:
 		return &b.common
@@ -141,7 +146,8 @@ func (b *Budget) part(pid int) *time.Duration {
 // light reports whether a process has caused little work. If the process belongs to a hot
 // unit, the unit must have caused little work too. The caller holds the lock.
 func (b *Budget) light(pid int) bool {
-	return b.caused[pid] < little && b.causedHot[b.unitOf[pid]] < little
+	unit := b.unitOf[pid]
+	return b.caused[causer{pid: pid}] < little && (unit == "" || b.caused[causer{unit: unit}] < little)
 }
 
 // withinAverage reports whether a hot unit has caused at most the average CPU time of all
@@ -150,9 +156,9 @@ func (b *Budget) light(pid int) bool {
 func (b *Budget) withinAverage(unit string) bool {
 	var all time.Duration
 	for u := range b.units {
-		all += b.causedHot[u]
+		all += b.caused[causer{unit: u}]
 	}
-	return b.causedHot[unit]*time.Duration(len(b.units)) <= all
+	return b.caused[causer{unit: unit}]*time.Duration(len(b.units)) <= all
 }
 
 // Light reports whether a process has caused little work. If the process belongs to a hot
@@ -174,16 +180,13 @@ func (b *Budget) Spend(pid int, d time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.refill()
-	if len(b.caused) >= maxCausing {
+	if len(b.caused)+2 > maxCausing {
 		clear(b.caused)
 	}
-	if len(b.causedHot) >= maxCausing {
-		clear(b.causedHot)
-	}
 	from := b.part(pid)
-	b.caused[pid] += d
+	b.caused[causer{pid: pid}] += d
 	if unit := b.unitOf[pid]; unit != "" {
-		b.causedHot[unit] += d
+		b.caused[causer{unit: unit}] += d
 	}
 	if from == &b.hot {
 		d = take(from, d)
@@ -214,19 +217,14 @@ func (b *Budget) refill() {
 	b.hot = min(b.hot+quarter, mostSavedHot)
 	b.reserve = min(b.reserve+quarter, mostSaved)
 	for ; now.Sub(b.halved) >= forgetting && len(b.caused) > 0; b.halved = b.halved.Add(forgetting) {
-		halve(b.caused)
-		halve(b.causedHot)
+		for of, d := range b.caused {
+			if b.caused[of] = d / 2; d < time.Millisecond {
+				delete(b.caused, of)
+			}
+		}
 	}
 	if len(b.caused) == 0 {
 		b.halved = now
-	}
-}
-
-func halve[K comparable](caused map[K]time.Duration) {
-	for k, d := range caused {
-		if caused[k] = d / 2; d < time.Millisecond {
-			delete(caused, k)
-		}
 	}
 }
 
