@@ -133,7 +133,14 @@ func contextMappings(maps []byte) (addresses []uint64) {
 // if the memory cannot be read, contextAt drops the known attributes and returns false.
 func (t *Table) contextAt(p *Process, address uint64) bool {
 	c := &p.context
-	b, err := t.fs.context(p.PID, p.facts.raw, address, c.published)
+	fs, pid, known := t.fs.FS, p.PID, c.published // a late read must not use p
+	b, err := t.fs.within(pid, p.facts.raw, t.fs.File(pid, "mem"), func(buf []byte) ([]byte, error) {
+		content, err := appendContext(buf, fs, pid, address, known)
+		if errors.Is(err, errChanging) {
+			content, err = appendContext(content, fs, pid, address, known)
+		}
+		return content, err
+	})
 	if errors.Is(err, errChanging) || isLate(err) {
 		return true // the context is read again in the next batch
 	}
@@ -155,20 +162,9 @@ func (t *Table) contextAt(p *Process, address uint64) bool {
 	return err == nil
 }
 
-// context returns the header of a context. If the publication time differs from known,
-// the result also contains the message.
-func (r *procReader) context(pid int, cgroup string, address, known uint64) (content []byte, err error) {
-	return r.within(pid, cgroup, r.File(pid, "mem"), func(buf []byte) ([]byte, error) {
-		content, err := appendContext(buf, r.FS, pid, address, known)
-		if errors.Is(err, errChanging) {
-			content, err = appendContext(content, r.FS, pid, address, known)
-		}
-		return content, err
-	})
-}
-
-// appendContext reads a context into the memory of buf. It reads the header again after the
-// message, to detect an update in between.
+// appendContext reads the header of a context into the memory of buf. If the publication
+// time differs from known, the result also contains the message. appendContext reads the
+// header again after the message, to detect an update in between.
 func appendContext(buf []byte, fs procfs.FS, pid int, address, known uint64) ([]byte, error) {
 	buf = slices.Grow(buf[:0], contextHeader)[:contextHeader]
 	if err := fs.ReadMemory(pid, buf, address); err != nil {

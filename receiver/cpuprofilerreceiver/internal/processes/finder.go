@@ -4,6 +4,7 @@
 package processes
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -33,10 +34,7 @@ type Match struct {
 // true, the Finder finds only processes whose real, effective and saved user is the user
 // of the collector. The collector may sample these processes without capabilities.
 func NewFinder(cfg Config, ownUser bool) *Finder {
-	f := &Finder{fs: newProcReader(cfg), memberships: newMembershipCache(cfg.Tree, maxMembershipBytes), matcher: cfg.Wanted, ownUser: -1}
-	if f.matcher == nil {
-		f.matcher = &Matcher{}
-	}
+	f := &Finder{fs: newProcReader(cfg), memberships: newMembershipCache(cfg.Tree, maxMembershipBytes), matcher: cmp.Or(cfg.Wanted, &Matcher{}), ownUser: -1}
 	if ownUser {
 		f.ownUser = os.Geteuid()
 	}
@@ -67,8 +65,7 @@ func (f *Finder) Find(ctx context.Context) (found []Match, missing []Target, err
 		facts := f.facts(pid)
 		wanted := len(targets) == 0 && pid != f.matcher.own
 		for i := range targets {
-			t := &targets[i]
-			if (pid != f.matcher.own || t.namesProcess()) && t.matches(pid, &facts) {
+			if f.matcher.selects(&targets[i], pid, &facts) {
 				wanted, hit[i] = true, true
 			}
 		}

@@ -6,12 +6,12 @@ package processes
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"sync"
 	"time"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/procfs"
+	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 )
 
@@ -34,17 +34,16 @@ type Identifier struct {
 	mu          sync.Mutex
 	fs          *procReader
 	boot        time.Time
-	memberships *membershipCache // nil if cgroups cannot be read
+	memberships *membershipCache
 }
 
 // NewIdentifier returns an Identifier that reads below root, where the host's root is
 // mounted. tree is nil if cgroups cannot be read.
 func NewIdentifier(root string, tree *cgroup.Tree) *Identifier {
-	i := &Identifier{fs: newProcReader(Config{Access: mappedfile.Access{Root: root}}), boot: procfs.BootTime()}
-	if tree != nil {
-		i.memberships = newMembershipCache(tree, maxMembershipBytes)
+	return &Identifier{
+		fs: newProcReader(Config{Access: mappedfile.Access{Root: root}}), boot: procfs.BootTime(),
+		memberships: newMembershipCache(tree, maxMembershipBytes),
 	}
-	return i
 }
 
 // Identify returns the process that has a pid now. A cgroup that cannot be read or parsed
@@ -57,7 +56,7 @@ func (i *Identifier) Identify(pid int) (Identity, error) {
 		return Identity{}, err
 	}
 	id := Identity{Process: procfs.Process{PID: pid, Start: s.Start}, Started: procfs.TimeOf(i.boot, s.Start)}
-	if i.memberships == nil {
+	if i.memberships.tree == nil {
 		return id, nil
 	}
 	// The start time is read before and after the cgroup, so that the start time and
@@ -67,11 +66,7 @@ func (i *Identifier) Identify(pid int) (Identity, error) {
 			id.Cgroup, id.ContainerID, id.PodUID = at.group.Cgroup, at.group.ContainerID, at.group.PodUID
 		}
 	}
-	again, err := i.fs.running("identify", pid)
-	if err == nil && again.Start != s.Start {
-		err = fmt.Errorf("identify process %d: %w", pid, ErrEnded)
-	}
-	if err != nil {
+	if err := i.fs.stillRunning("identify", pid, s.Start); err != nil {
 		return Identity{}, err
 	}
 	return id, nil
@@ -81,11 +76,45 @@ func (i *Identifier) Identify(pid int) (Identity, error) {
 // ended, the error wraps ErrEnded.
 func (r *procReader) running(action string, pid int) (stat, error) {
 	s, err := r.stat(pid)
-	if errors.Is(err, fs.ErrNotExist) {
+	if procfs.IsGone(err) {
 		err = ErrEnded
 	}
 	if err != nil {
 		return stat{}, fmt.Errorf("%s process %d: %w", action, pid, err)
 	}
 	return s, nil
+}
+
+// stillRunning is like running, but returns an error if another process has the pid by now.
+func (r *procReader) stillRunning(action string, pid int, start uint64) error {
+	s, err := r.running(action, pid)
+	if err == nil && s.Start != start {
+		return fmt.Errorf("%s process %d: %w", action, pid, ErrEnded)
+	}
+	return err
+}
+
+// Describe returns the resource and the identity of the process that has a pid now. It uses
+// only Root, Tree, HostName and HostID of cfg. It has no cache, so it is meant for a few
+// processes.
+func Describe(cfg Config, pid int) (*samples.Resource, Identity, error) {
+	cfg.Limits.Processes = 1
+	t := NewTable(cfg)
+	s, err := t.fs.running("describe", pid)
+	if err != nil {
+		return nil, Identity{}, err
+	}
+	p := t.add(&Process{PID: pid})
+	t.learn(p, s, nil)
+	t.settle(p) // there is no later call of Settle
+	t.searchContext(p)
+	t.describe(p)
+	if err := t.fs.stillRunning("describe", pid, s.Start); err != nil {
+		return nil, Identity{}, err
+	}
+	group := p.facts.group
+	return p.Resource, Identity{
+		Process: procfs.Process{PID: pid, Start: s.Start}, Started: p.StartTime,
+		Cgroup: group.Cgroup, ContainerID: group.ContainerID, PodUID: group.PodUID,
+	}, nil
 }

@@ -258,3 +258,195 @@ func (t *Table) describe(p *Process) {
 	p.Cgroup = p.facts.group.Cgroup
 	p.Wanted = t.cfg.Wanted.match(p.PID, p.facts)
 }
+
+// Mapping returns the executable mapping at an address, or nil if no file is mapped there.
+func (p *Process) Mapping(address uint64) *samples.Mapping { return p.space.mapping(address) }
+
+// Mapped returns the executable mappings, sorted by address.
+// The caller must not change them.
+func (p *Process) Mapped() []*samples.Mapping { return p.space.mappings }
+
+// Program returns the number of the program that the process runs. No two programs of a
+// table have the same number.
+func (p *Process) Program() uint64 { return p.program }
+
+// ContainerID returns the id of the process's container, or "" without a container.
+func (p *Process) ContainerID() string { return p.facts.group.ContainerID }
+
+// ExecutableAndLibc returns the mappings of the executable and of the C library. A missing
+// mapping is nil. All stacks of a native program go through these files.
+func (p *Process) ExecutableAndLibc() (executable, libc *samples.Mapping) {
+	for _, m := range p.space.mappings {
+		switch {
+		case executable == nil && m.Path == p.facts.path:
+			executable = m
+		case libc == nil && isLibC(m.Path):
+			libc = m
+		}
+	}
+	return executable, libc
+}
+
+// isLibC reports whether a file has the name of a C library. The file of glibc is
+// named libc.so.6. Before glibc 2.34, it had a name such as libc-2.31.so. musl's C
+// library is also its dynamic linker.
+func isLibC(file string) bool {
+	name := path.Base(file)
+	return strings.HasPrefix(name, "libc.so.") || strings.HasPrefix(name, "libc-2.") ||
+		strings.HasPrefix(name, "ld-musl-") || strings.HasPrefix(name, "libc.musl-")
+}
+
+// thread is one thread of a process.
+type thread struct{ pid, tid int }
+
+// ThreadName returns the name of a thread, or "" if it is unknown.
+func (t *Table) ThreadName(pid, tid int) string {
+	p := t.last
+	if p == nil || p.PID != pid {
+		var ok bool
+		if p, ok = t.processes.Peek(pid); !ok {
+			return ""
+		}
+	}
+	if tid == pid {
+		return p.Name
+	}
+	if name, ok := p.threads[tid]; ok {
+		return name
+	}
+	name, _ := t.fs.threadName(pid, tid)
+	name = t.intern(name)
+	p.setThreadName(tid, name) // also stored if unknown, so that it is read only once
+	return name
+}
+
+// Thread returns a thread. The result contains the name and
+// the id only if they are wanted.
+func (t *Table) Thread(pid, tid int, name, id bool) (thread samples.Thread) {
+	if name {
+		thread.Name = t.ThreadName(pid, tid)
+	}
+	if id {
+		thread.ID = int32(tid)
+	}
+	return thread
+}
+
+func (p *Process) setThreadName(tid int, name string) {
+	if tid == p.PID {
+		p.Name = name
+		return
+	}
+	t := p.table
+	if _, known := p.threads[tid]; !known {
+		if t.stats.ThreadNames >= t.cfg.Limits.ThreadNames {
+			t.stats.ThreadNameResets++
+			t.dropThreadNames()
+		}
+		if p.threads == nil {
+			p.threads = make(map[int]string)
+		}
+		t.stats.ThreadNames++
+	}
+	p.threads[tid] = name
+}
+
+func (p *Process) dropThreadName(tid int) {
+	if _, known := p.threads[tid]; known {
+		delete(p.threads, tid)
+		p.table.stats.ThreadNames--
+	}
+}
+
+func (p *Process) dropThreadNames() {
+	p.table.stats.ThreadNames -= len(p.threads)
+	p.threads = nil
+}
+
+func (t *Table) dropThreadNames() {
+	for _, p := range t.processes.Values() {
+		p.dropThreadNames()
+	}
+}
+
+// forkThread gives a new thread the name of its creator, as the kernel does. If the
+// creator's name is unknown, the name of the new thread is read when it is needed.
+func (p *Process) forkThread(tid, ptid int) {
+	name, ok := p.threads[ptid]
+	if ptid == p.PID {
+		name, ok = p.Name, p.Name != ""
+	}
+	if !ok {
+		p.dropThreadName(tid) // the name of an earlier thread with this id
+		return
+	}
+	p.setThreadName(tid, name)
+}
+
+// facts are the properties of the program that a process runs. They are replaced and never
+// changed, so that forked children can share them.
+type facts struct {
+	// path is the path of the executable as the process sees it. It
+	// is empty if the path is unknown.
+	path string
+	// called is the name under which the program was started. It is empty if the program's
+	// file has the same name.
+	called string
+	// kernel reports whether the process is a kernel thread.
+	kernel bool
+	// root identifies the root directory. It is 0 if the root directory is unknown.
+	root uint64
+	membership
+	env environment
+}
+
+// membership is the cgroup of a process in each hierarchy.
+type membership struct {
+	// raw is the content of /proc/PID/cgroup. It is compared to
+	// detect that the process has moved.
+	raw   string
+	paths cgroup.Paths
+	group cgroup.Group
+}
+
+// maxMemberships is the maximum number of cached memberships. maxMembershipBytes is the
+// maximum size in bytes of a cache that does not belong to a Table. A cache is cleared
+// before it exceeds its limit.
+const (
+	maxMemberships     = 4096
+	maxMembershipBytes = 1 << 20
+)
+
+// membershipCache parses the content of cgroup files. It parses the same content only
+// once for all processes of a cgroup.
+type membershipCache struct {
+	tree  *cgroup.Tree
+	known map[string]membership
+	// bytes is the memory of the memberships. limit is the maximum of bytes.
+	bytes, limit int
+}
+
+func newMembershipCache(tree *cgroup.Tree, limit int) *membershipCache {
+	return &membershipCache{tree: tree, known: make(map[string]membership), limit: limit}
+}
+
+// parse returns the membership that a cgroup file describes. It returns the error of the
+// tree if the content is malformed or the tree cannot see the cgroup.
+func (c *membershipCache) parse(raw []byte) (membership, error) {
+	if m, ok := c.known[string(raw)]; ok {
+		return m, nil
+	}
+	paths, err := c.tree.ParsePaths(raw)
+	if err != nil {
+		return membership{}, err
+	}
+	m := membership{raw: string(raw), paths: paths, group: c.tree.GroupOf(paths)}
+	n := 3*len(m.raw) + stringBytes + 256 // including the paths
+	if len(c.known) >= maxMemberships || c.bytes+n > c.limit {
+		clear(c.known)
+		c.bytes = 0
+	}
+	c.known[m.raw] = m
+	c.bytes += n
+	return m, nil
+}

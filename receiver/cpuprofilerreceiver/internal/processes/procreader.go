@@ -6,12 +6,12 @@ package processes
 import (
 	"bytes"
 	"errors"
-	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hotprofile/hotprofile/internal/procfs"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
+	"github.com/hotprofile/hotprofile/internal/texts"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 )
@@ -67,20 +67,17 @@ func (r *procReader) within(pid int, cgroup, path string, read func(buf []byte) 
 	var done struct { // after a timeout, the late read may still write to these fields
 		content []byte
 		err     error
-		took    time.Duration
 	}
 	if err := r.access.Runner.Run(deadline.Key{Cgroup: cgroup, PID: pid}, path, memoryLimit, func(c *deadline.Call) {
-		span := cputime.Begin()
-		c.Wait(nil, func() { done.content, done.err = read(buf) })
-		done.took = span.End()
+		r.access.Spend(pid, func() {
+			c.Wait(nil, func() { done.content, done.err = read(buf) })
+		})
 	}); err != nil {
 		if errors.Is(err, deadline.ErrLate) {
 			r.buf = make([]byte, 4096)
 		}
 		return nil, err
 	}
-	r.access.Budget.Spend(pid, done.took)
-	r.access.Meter.Add(done.took)
 	r.buf = done.content
 	return r.buf, done.err
 }
@@ -143,11 +140,13 @@ func (r *procReader) threadName(pid, tid int) (string, error) {
 	return text(bytes.TrimSuffix(b, []byte{'\n'}), maxComm), nil
 }
 
-// isDenied reports whether a read failed for lack of permission, and not because the
-// process has ended.
-func isDenied(err error) bool { return errors.Is(err, os.ErrPermission) }
-
 // isLate reports whether a process's memory could not be read in time.
 func isLate(err error) bool {
 	return errors.Is(err, deadline.ErrLate) || errors.Is(err, deadline.ErrRefused)
+}
+
+// text converts untrusted bytes to a string that is safe to export. It uses at most limit
+// bytes of b. Replaced invalid bytes may make the string longer.
+func text(b []byte, limit int) string {
+	return strings.ToValidUTF8(texts.Cut(string(b[:min(len(b), limit+1)]), limit), "\uFFFD")
 }

@@ -1,11 +1,25 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
+// Package processes keeps data about the processes of samples. This data is a resource
+// that describes the program of the process, its mappings, and its stacks. Stacks are
+// interned, so that a known stack costs no memory.
+//
+// The data has two sources. The kernel's records of forks, execs and mappings arrive with
+// the samples. They cover every process that starts after sampling has begun, even if it
+// runs for only a few milliseconds. /proc covers the processes that ran before. It also
+// contains the environment and cgroup, which records do not contain. Data that neither
+// source contains stays unset and is counted. A process can also publish the attributes of
+// its service in its memory.
+//
+// The goroutine that reads the rings uses a [Table]. Another goroutine uses a [Finder] to
+// search for the processes of targets.
 package processes
 
 import (
 	"cmp"
-	"fmt"
+	"errors"
+	"os"
 	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
@@ -165,6 +179,7 @@ const maxNames = 8192
 // NewTable returns an empty table.
 func NewTable(cfg Config) *Table {
 	cfg.Limits.setDefaults()
+	cfg.Wanted = cmp.Or(cfg.Wanted, &Matcher{})
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
@@ -182,11 +197,7 @@ func NewTable(cfg Config) *Table {
 		},
 		kernelLocations: make(map[locationKey]*samples.Location),
 	}
-	lru, err := simplelru.NewLRU(cfg.Limits.Processes, t.forget)
-	if err != nil {
-		panic(fmt.Sprintf("a table of %d processes: %v", cfg.Limits.Processes, err)) // setDefaults makes the size positive
-	}
-	t.processes = lru
+	t.processes, _ = simplelru.NewLRU(cfg.Limits.Processes, t.forget) // fails only for a size below 1
 	return t
 }
 
@@ -217,6 +228,19 @@ func (t *Table) Lookup(pid int, cgroupID uint64) *Process {
 		t.last = p
 	}
 	return p
+}
+
+// Known is like Lookup, but for a record without a cgroup. A known process keeps its
+// cgroup.
+func (t *Table) Known(pid int) *Process {
+	if p := t.last; p != nil && p.PID == pid && p.Resource != nil {
+		return p
+	}
+	cgroup := uint64(0)
+	if p, ok := t.processes.Peek(pid); ok {
+		cgroup = p.cgroupID
+	}
+	return t.Lookup(pid, cgroup)
 }
 
 // refresh updates a process at its first sample in each batch, and after a record has
@@ -438,7 +462,7 @@ func (t *Table) verify() {
 		}
 		s, err := t.fs.stat(pid)
 		switch {
-		case err == nil && (p.ticks == 0 || p.ticks == s.Start), isDenied(err):
+		case err == nil && (p.ticks == 0 || p.ticks == s.Start), errors.Is(err, os.ErrPermission):
 		case !p.ended:
 			p.ended = true
 			t.ended = append(t.ended, pid)

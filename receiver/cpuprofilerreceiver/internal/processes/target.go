@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -60,17 +61,10 @@ type target struct {
 func compile(t Target) (target, error) {
 	c := target{Target: t}
 	var set []string
-	for _, k := range []struct {
-		key string
-		set bool
-	}{
-		{"pid", t.PID != 0},
-		{"executable", t.Executable != ""},
-		{"cgroup", t.Cgroup != ""},
-		{"container_id", t.ContainerID != ""},
-	} {
-		if k.set {
-			set = append(set, k.key)
+	for _, only := range []Target{{PID: t.PID}, {Executable: t.Executable}, {Cgroup: t.Cgroup}, {ContainerID: t.ContainerID}} {
+		if only != (Target{}) {
+			key, _, _ := strings.Cut(only.String(), " ")
+			set = append(set, key)
 		}
 	}
 	switch {
@@ -132,10 +126,6 @@ func (t *target) matches(pid int, f *facts) bool {
 	}
 }
 
-// namesProcess reports whether the target selects by pid or executable, not by a group of
-// processes.
-func (t *target) namesProcess() bool { return t.PID != 0 || t.Executable != "" }
-
 // Matcher decides which processes are sampled. It is immutable.
 type Matcher struct {
 	targets []target
@@ -161,17 +151,14 @@ func NewMatcher(targets []Target, own int) (*Matcher, error) {
 
 // match reports whether a process is sampled.
 func (m *Matcher) match(pid int, f *facts) bool {
-	if m == nil {
-		return true
-	}
 	if len(m.targets) == 0 {
 		return pid != m.own
 	}
-	for i := range m.targets {
-		t := &m.targets[i]
-		if (pid != m.own || t.namesProcess()) && t.matches(pid, f) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(m.targets, func(t target) bool { return m.selects(&t, pid, f) })
+}
+
+// selects reports whether a target matches a process. The collector itself is matched only
+// by targets that name a pid or an executable.
+func (m *Matcher) selects(t *target, pid int, f *facts) bool {
+	return (pid != m.own || t.PID != 0 || t.Executable != "") && t.matches(pid, f)
 }
