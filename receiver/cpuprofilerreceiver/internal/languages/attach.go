@@ -158,7 +158,7 @@ func (w *Walker) search(p *process, of *processes.Process, spans bool) {
 	for _, m := range mapped {
 		to.Mappings = append(to.Mappings, interpreter.Mapping{Start: m.Start, Limit: m.Limit, FileOffset: m.FileOffset, Path: m.Path})
 	}
-	found := make(chan result, 1)
+	found := make(chan result, 2) // a late search may send a second result, which is not received
 	w.searches.Add(1)
 	p.found, p.retry = found, w.now+int64(retryInterval)
 	cfg, pid, key := w.cfg, p.pid, p.subject.Key
@@ -175,11 +175,11 @@ func (w *Walker) search(p *process, of *processes.Process, spans bool) {
 					}
 				})
 			})
-			offer(found, r)
+			found <- r
 		})
 		w.searches.Add(-1)
 		if late != nil {
-			offer(found, result{spans: spans}) // the runner has logged it
+			found <- result{spans: spans} // the runner has logged it
 		}
 	}()
 }
@@ -191,14 +191,6 @@ type result struct {
 	layout  interpreter.Layout
 	context uint64
 	err     error
-}
-
-// offer sends a result, unless the channel already has one.
-func offer(to chan<- result, r result) {
-	select {
-	case to <- r:
-	default:
-	}
 }
 
 // Interpreted returns the location of the interpreted frame that an address represents.
