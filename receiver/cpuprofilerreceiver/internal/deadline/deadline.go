@@ -80,8 +80,7 @@ const (
 type Runner struct {
 	log *zap.Logger
 	now func() time.Time
-	// changed is called without a lock when the number of late pieces
-	// of work changes. It may be nil.
+	// changed is called without a lock when the number of late pieces of work changes.
 	changed func(late int)
 
 	// troubled is the length of keys. It can be read without the lock.
@@ -108,10 +107,13 @@ type Stats struct {
 	Late, Refused uint64
 }
 
-// New returns a Runner. now may be nil.
+// New returns a Runner. changed and now may be nil.
 func New(log *zap.Logger, changed func(late int), now func() time.Time) *Runner {
 	if now == nil {
 		now = time.Now
+	}
+	if changed == nil {
+		changed = func(int) {}
 	}
 	return &Runner{log: log, now: now, changed: changed, keys: make(map[Key]*trouble)}
 }
@@ -308,9 +310,7 @@ func (r *Runner) give(c *Call, wait uint64, of *Subject) bool {
 	if logs {
 		r.log.Warn("a file does not answer; going on without it", zap.String("file", of.Name), zap.Int("waiting_reads", n))
 	}
-	if r.changed != nil {
-		r.changed(n)
-	}
+	r.changed(n)
 	return true
 }
 
@@ -332,7 +332,5 @@ func (r *Runner) ended(c *Call) {
 	if n == 0 {
 		r.log.Info("no read of a file is waiting any more", zap.String("last", c.late.Name))
 	}
-	if r.changed != nil {
-		r.changed(n)
-	}
+	r.changed(n)
 }
