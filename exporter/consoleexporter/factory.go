@@ -20,7 +20,7 @@ import (
 	"github.com/hotprofile/hotprofile/extension/consoleextension"
 )
 
-// NewFactory returns the factory of `console`.
+// NewFactory returns the factory of the exporter `console`.
 func NewFactory() exporter.Factory {
 	return xexporter.NewFactory(
 		metadata.Type,
@@ -40,7 +40,7 @@ func NewFactory() exporter.Factory {
 	)
 }
 
-// writer writes one signal into the store.
+// writer writes the data of one signal to the store.
 type writer struct {
 	cfg *Config
 	to  *consoleextension.Console // nil until start is called

@@ -16,7 +16,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/configlog"
 )
 
-// Config is the configuration of `pprof`.
+// Config is the configuration of the exporter `pprof`.
 type Config struct {
 	// Directory is the directory of the files. It is created if it does not exist.
 	// The default is the first directory of ${STATE_DIRECTORY}, which systemd sets.
@@ -28,9 +28,9 @@ type Config struct {
 	// MaxFiles is the maximum number of files to keep. When this number is exceeded, the
 	// oldest files are removed. The default is 100, and the minimum is 1.
 	MaxFiles int `mapstructure:"max_files"`
-	// MaxBytes is the maximum total size of the files that are kept. The oldest
-	// files are removed. The newest file is never removed, whatever its size.
-	// MaxBytes is a number, or a number with a unit such as 256MiB. The default is
+	// MaxBytes is the maximum total size of the files that are kept. When this size is
+	// exceeded, the oldest files are removed, but the newest file is kept whatever its
+	// size. MaxBytes is a number, or a number with a unit such as 256MiB. The default is
 	// 256MiB, and the minimum is 1 byte.
 	MaxBytes bytesize.Size `mapstructure:"max_bytes"`
 }

@@ -29,9 +29,9 @@ type directory struct {
 	mu sync.Mutex // one file is written at a time, so that rotate counts correctly
 }
 
-// open creates the directory and checks that it is writable. It removes unfinished files of
-// an earlier run, and the oldest files beyond the limits. leftovers and rotated are the
-// numbers of removed files.
+// open creates the directory and checks that it is writable. It removes the unfinished
+// files of an earlier run, and the oldest files beyond the limits. leftovers is the number
+// of removed unfinished files, and rotated is the number of removed old files.
 func (d *directory) open() (leftovers, rotated int, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -72,15 +72,15 @@ func (d *directory) create() error {
 type written struct {
 	// file is the path of the file. It is empty if the file was not written.
 	file string
-	// removed is the number of old files that were removed, also to make room on a full
-	// disk. disk is the error of a full disk. Otherwise disk is nil.
+	// removed is the number of old files that were removed because of the limits or to
+	// make room on a full disk. disk is the error that reported a full disk, or nil.
 	removed int
 	disk    error
 }
 
-// write creates a file called name. If name exists, write appends a number. If the disk
-// is full, write removes the oldest files to make room for the new file, and tries once
-// more. After an error, no partial file is left. If write returns both a file and an
+// write creates a file called name, with a number appended if the name is already used. If
+// the disk is full, write removes the oldest files to make room, and tries once more.
+// After a failed write, no partial file is left. If write returns both a file and an
 // error, the file was written, but old files could not be removed.
 func (d *directory) write(name string, content []byte) (w written, err error) {
 	d.mu.Lock()
@@ -139,7 +139,7 @@ func (d *directory) complete(name string, content []byte) (file string, err erro
 	}
 }
 
-// maxNumber is the maximum number in the name of a file.
+// maxNumber is the highest number that is appended to the name of a file.
 const maxNumber = 9999
 
 // number returns the number of the next file called name. The number is one more than the
@@ -173,7 +173,8 @@ func (d *directory) temporary(content []byte) (name string, err error) {
 	return atomicfile.Temporary(d.path, content, func(f *os.File) error { return errors.Join(f.Chmod(0o640), f.Sync()) })
 }
 
-// publish renames a complete file, unless the new name exists.
+// publish renames a complete file. If the new name is already used, publish returns
+// fs.ErrExist.
 func publish(temp, file string) error {
 	err := os.Link(temp, file)
 	if err == nil {

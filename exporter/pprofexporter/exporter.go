@@ -94,7 +94,7 @@ func (e *pprofExporter) start(_ context.Context, host component.Host) error {
 	return nil
 }
 
-// shutdown writes the open files. Files that the disk does not accept in time are lost.
+// shutdown writes the open files. Files that cannot be written in time are lost.
 func (e *pprofExporter) shutdown(ctx context.Context) error {
 	e.mu.Lock()
 	first := !e.stopped

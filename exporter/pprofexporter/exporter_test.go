@@ -257,7 +257,7 @@ func TestGoToolPprofReadsAFileWithoutWarning(t *testing.T) {
 		"-raw":  {"hotprofile.trigger.monitor=cpu_utilization", "samples/count cpu/nanoseconds", "thread.name:[worker]", "/lib/libc.so.6 11bc"},
 		"-tags": {"thread.name", "worker"},
 		"-tree": {"main.main"},
-		// pprof does not need the file of the program.
+		// pprof does not need the binary of the program for this view.
 		"-peek=main.cold": {"libc.so.6"},
 	} {
 		t.Run(view, func(t *testing.T) {

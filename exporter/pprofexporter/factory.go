@@ -18,7 +18,7 @@ import (
 	"github.com/hotprofile/hotprofile/exporter/pprofexporter/internal/metadata"
 )
 
-// NewFactory returns the factory of `pprof`.
+// NewFactory returns the factory of the exporter `pprof`.
 func NewFactory() exporter.Factory {
 	return xexporter.NewFactory(
 		metadata.Type,

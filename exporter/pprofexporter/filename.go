@@ -34,9 +34,9 @@ func fileName(service, unit string, at time.Time, policy, profileType string) st
 	}, "_")
 }
 
-// safe replaces every byte outside of [A-Za-z0-9._-]. The result is not empty. It does
-// not begin with a dot, because the file would be hidden. It does not begin with a dash,
-// because the name would look like an option.
+// safe replaces every byte outside of [A-Za-z0-9._-]. The result is not empty. It begins
+// neither with a dot, which would hide the file, nor with a dash, which would make the
+// name look like an option.
 func safe(s string) string {
 	b := []byte(s)
 	for i, c := range b {

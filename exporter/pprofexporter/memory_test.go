@@ -20,8 +20,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/pprofstest"
 )
 
-// overshoot is the number of bytes by which the memory may exceed its limit. It is more
-// than one sample of these tests uses, because the limit is checked after each sample.
+// overshoot is the number of bytes by which the memory may exceed its limit. The limit is
+// checked only after each sample, and a sample of these tests uses less than overshoot.
 const overshoot = 32 << 10
 
 func TestMemoryIsBounded(t *testing.T) {

@@ -43,8 +43,8 @@ const (
 	finishedByShutdown finishReason = "shutdown"
 )
 
-// openFiles contains the files to which profiles are still added. The files are only in
-// memory. The exporter's lock guards openFiles.
+// openFiles contains the files to which profiles are still added. These files exist only
+// in memory. The exporter's lock guards openFiles.
 type openFiles struct {
 	files         map[fileKey]*openFile
 	memory        int // estimated bytes of all files
@@ -52,14 +52,14 @@ type openFiles struct {
 }
 
 // These constants estimate the sizes of a file, and of a service of a file, in bytes. The
-// sizes do not include texts.
+// sizes do not include strings.
 const (
 	fileSize    = 1 << 10
 	serviceSize = 256
 )
 
-// fileKey identifies a file. Values are added up only if they have the same type and were
-// measured by the same profiler.
+// fileKey identifies a file. Values of different types, and values of different profilers,
+// must not be added up, so they go to different files.
 type fileKey struct {
 	unit, trigger string
 	typ           dictionary.ProfileType
@@ -223,8 +223,9 @@ func (o *openFiles) add(d dictionary.Reader, of source, p pprofconv.Part, from, 
 	return done, a
 }
 
-// finishOlder finishes the files of a unit whose trigger is not newer than the trigger of a
-// new file. The file of a late profile therefore does not finish files of newer triggers.
+// finishOlder finishes the files of a unit whose trigger is not newer than the trigger of
+// a new file. A late profile of an old trigger therefore does not finish the files of
+// newer triggers.
 func (o *openFiles) finishOlder(than fileKey, triggered time.Time) []*openFile {
 	return o.finishAll(func(f *openFile) (finishReason, bool) {
 		return finishedByTrigger, f.unit == than.unit && f.trigger != than.trigger && !triggered.Before(f.triggered)
@@ -261,8 +262,8 @@ func (o *openFiles) all() []*openFile {
 	return o.finishAll(func(*openFile) (finishReason, bool) { return finishedByShutdown, true })
 }
 
-// finishAll calls the function which for each file, and finishes the file if the function
-// returns true. The finished files are in the order in which they were begun.
+// finishAll finishes each file for which the callback returns true. The finished files are
+// sorted by the time at which they were begun.
 func (o *openFiles) finishAll(which func(*openFile) (finishReason, bool)) []*openFile {
 	var done []*openFile
 	for _, f := range o.files {
@@ -286,9 +287,9 @@ func (o *openFiles) finish(f *openFile, reason finishReason) *openFile {
 	return f
 }
 
-// timeOf returns the time for the name of a profile's file. It returns the time of the
-// trigger. Without a trigger, it returns the time of the profile. If the profile has no time
-// either, it returns now.
+// timeOf returns the time that appears in the name of a profile's file. It is the time of
+// the trigger or, without a trigger, the time of the profile. If neither time is known,
+// timeOf returns now.
 func timeOf(triggered time.Time, p pprofile.Profile, now time.Time) time.Time {
 	switch {
 	case !triggered.IsZero():

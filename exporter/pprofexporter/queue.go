@@ -30,8 +30,8 @@ var errStalled = errors.New("the disk does not answer")
 // not answer. The exporter's lock guards the queue.
 type queue struct {
 	waiting []*openFile
-	// writing reports whether the goroutine runs. current is the file
-	// that the goroutine writes.
+	// writing reports whether the goroutine is running. current is the file that the
+	// goroutine is writing.
 	writing bool
 	current *openFile
 	// memory is the memory of the waiting files, plus twice the memory of current.

@@ -68,7 +68,8 @@ const (
 	maxManualTimeout = time.Minute
 )
 
-// These constants limit a request and its answer.
+// These constants limit the duration of a request and of its response, and the size of a
+// request body.
 const (
 	readTimeout  = 10 * time.Second
 	writeTimeout = time.Minute // for sending a large profile to a slow browser
@@ -157,8 +158,8 @@ func (c *Config) validateManual() (errs []error) {
 	return errs
 }
 
-// isHostName reports whether a text can be the name of a host, without a port. The
-// host does not have to exist.
+// isHostName reports whether a string is a valid host name without a port. The host does
+// not have to exist.
 func isHostName(name string) bool {
 	if name == "" || len(name) > 253 || strings.ContainsAny(name, "/:@*?#[] ") {
 		return false
@@ -167,7 +168,7 @@ func isHostName(name string) bool {
 	return err != nil // addresses are allowed anyway
 }
 
-// isLoopback reports whether a host can be reached only from this host.
+// isLoopback reports whether a host is localhost or a loopback address.
 func isLoopback(host string) bool {
 	ip, err := netip.ParseAddr(host)
 	return strings.EqualFold(host, "localhost") || err == nil && ip.Unmap().IsLoopback()

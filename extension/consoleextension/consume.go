@@ -28,7 +28,8 @@ func (c *Console) ConsumeProfiles(ctx context.Context, pd pprofile.Profiles) err
 	return c.consume(ctx, "profiles", pd.SampleCount(), func() { intake.Profiles(c.store, pd) })
 }
 
-// slowWait is the deadline for a write of events if the previous write was late.
+// slowWait is the maximum time that ConsumeLogs waits for the disk if the previous write
+// was late.
 const slowWait = 10 * time.Millisecond
 
 // ConsumeLogs stores events, and the logs of collectors. It returns when the events

@@ -1,10 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package consoleextension implements the `console` extension. The extension records hot
-// units in a directory. The record of a unit contains its profiles, and the times and the
-// reasons of its hot phases. The extension also serves web pages about these units. The
-// `console` exporter passes OTLP data to the extension.
+// Package consoleextension implements the `console` extension. The extension records in a
+// directory when and why units were hot, together with their profiles. It also serves web
+// pages about these units. The `console` exporter passes OTLP data to the extension.
 //
 // internal/intake converts OTLP for the store, internal/store keeps the data, and
 // internal/web serves the pages.

@@ -91,8 +91,9 @@ func Find(host component.Host, id component.ID) (*Console, error) {
 	return console, nil
 }
 
-// Dependencies returns the extensions that must start before this extension. The HTTP server
-// and the HTTP client of the block manual use these extensions.
+// Dependencies returns the extensions that must start before this extension. They
+// authenticate and process requests for the HTTP server, and for the client that the
+// option manual configures.
 func (c *Console) Dependencies() (ids []component.ID) {
 	if auth := c.cfg.HTTP.Auth.Get(); auth != nil {
 		ids = append(ids, auth.Config.AuthenticatorID)
@@ -181,7 +182,8 @@ func (c *Console) options(host component.Host) web.Options {
 	return o
 }
 
-// readersOf returns the readers of a policy file. Readers may start and end at any time.
+// readersOf returns a function that lists the current readers of a policy file. Readers
+// may start and stop at any time, so the list can change between two calls.
 func readersOf(path string, hot *hotunitsextension.HotUnits) func() []hotunitsextension.PolicyFile {
 	return func() []hotunitsextension.PolicyFile {
 		return slices.DeleteFunc(hot.PolicyFiles(), func(f hotunitsextension.PolicyFile) bool {
@@ -222,7 +224,8 @@ func address(cfg confighttp.ServerConfig, at net.Addr) string {
 	return scheme + "://" + net.JoinHostPort(host, port)
 }
 
-// writeError answers a request that the server refuses before the request reaches a page.
+// writeError writes the response to a request that the server rejects before the request
+// reaches a page.
 func writeError(w http.ResponseWriter, _ *http.Request, why string, status int) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
@@ -231,7 +234,7 @@ func writeError(w http.ResponseWriter, _ *http.Request, why string, status int) 
 	http.Error(w, why, status)
 }
 
-// measured returns a handler that records the duration of each answer of next.
+// measured returns a handler that calls next and records the duration of each request.
 func (c *Console) measured(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answer := httpsnoop.CaptureMetrics(next, w, r)

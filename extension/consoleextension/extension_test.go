@@ -148,7 +148,7 @@ func (r *rig) metric(name, key string) map[string]int64 {
 	return sums(got.Data, key)
 }
 
-// opened returns logs with one event, which reports that the unit's gate opened.
+// opened returns logs with one event that reports the opening of the unit's gate.
 func opened(unit string) plog.Logs {
 	ld := plog.NewLogs()
 	rl := ld.ResourceLogs().AppendEmpty()
@@ -448,8 +448,8 @@ func TestComponentsThatAreNotWellAreShown(t *testing.T) {
 	require.NotContains(t, page, "no control groups")
 }
 
-// TestEventsDoNotWaitForADiskThatIsLate covers events that are not written to disk in
-// time. Events must not be lost, and later events must wait for a shorter time.
+// TestEventsDoNotWaitForADiskThatIsLate checks that no event is lost if the disk is slow,
+// and that later events wait for a shorter time.
 func TestEventsDoNotWaitForADiskThatIsLate(t *testing.T) {
 	r := start(t, "{}")
 	late, cancel := context.WithCancel(t.Context())
@@ -464,8 +464,8 @@ func TestEventsDoNotWaitForADiskThatIsLate(t *testing.T) {
 	}, time.Minute, time.Millisecond, "the disk answers")
 }
 
-// TestAShutdownEndsWithItsContext checks that a shutdown ends with its context, even if the
-// disk does not answer.
+// TestAShutdownEndsWithItsContext checks that Shutdown returns when its context ends, even
+// if the disk does not respond.
 func TestAShutdownEndsWithItsContext(t *testing.T) {
 	r := start(t, "{}")
 	r.mu.RLock() // a consumer waits for the disk
@@ -496,9 +496,9 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestGatesOfThisHostAloneAreOpenedOnLoopback covers units without a host name and units of
-// other hosts. If the endpoint of manual is a loopback address, only the gates of units on
-// this host can be opened.
+// TestGatesOfThisHostAloneAreOpenedOnLoopback checks that a manual endpoint on a loopback
+// address can open only the gates of units on this host. Units without a host name do not
+// count as units of this host.
 func TestGatesOfThisHostAloneAreOpenedOnLoopback(t *testing.T) {
 	can := func(endpoint string) func(store.Unit) bool {
 		cfg, err := load(t, "{manual: {endpoint: '"+endpoint+"'}}")

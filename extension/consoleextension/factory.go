@@ -13,7 +13,7 @@ import (
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/metadata"
 )
 
-// NewFactory returns the factory of `console`.
+// NewFactory returns the factory of the extension `console`.
 func NewFactory() extension.Factory {
 	return extension.NewFactory(
 		metadata.Type,

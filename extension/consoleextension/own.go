@@ -17,11 +17,11 @@ import (
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/web"
 )
 
-// maxComponents is the maximum number of components whose status is kept. No
-// collector has so many components.
+// maxComponents is the maximum number of components whose status is kept. It is larger
+// than the number of components in any real collector.
 const maxComponents = 1000
 
-// own describes the collector that contains the console.
+// own describes the collector in which the console runs.
 type own struct {
 	version string
 	started time.Time

@@ -5,5 +5,5 @@
 
 package consoleextension
 
-// cpuSeconds returns 0, because the CPU time of this process is not known.
+// cpuSeconds returns 0, because the CPU time of this process is unknown.
 func cpuSeconds() float64 { return 0 }

@@ -130,8 +130,8 @@ func (w *WebhookConfig) name(index int) string {
 	return fmt.Sprintf("webhooks[%d] %s", index, host)
 }
 
-// contentType returns the Content-Type that the configured headers contain. If there is
-// none, it returns an empty text.
+// contentType returns the Content-Type in the configured headers, or an empty string if
+// there is none.
 func (w *WebhookConfig) contentType() (set string) {
 	for name, value := range w.ClientConfig.Headers.Iter {
 		if http.CanonicalHeaderKey(name) == "Content-Type" {

@@ -41,8 +41,8 @@ type Event struct {
 	Time time.Time
 	// Body describes the event in one sentence for human readers.
 	Body string
-	// Resource contains the attributes of the unit's resource. Attributes contains the
-	// attributes of the event. The keys are in internal/otlpprofiles/attr.
+	// Resource contains the attributes of the unit's resource, and Attributes contains the
+	// attributes of the event. Package internal/otlpprofiles/attr defines the keys.
 	Resource, Attributes []attribute.KeyValue
 	// TraceID and SpanID identify a span that is one of the reasons for the event. Both
 	// are zero if there is no such span.
@@ -182,8 +182,8 @@ func (h *HotUnits) PublishEvent(e Event) {
 	}
 }
 
-// bound keeps attributes of the event within the limits. It truncates texts and
-// lists, and drops attributes.
+// bound keeps attributes of the event within the limits. It truncates strings and lists,
+// and drops attributes.
 func (e *Event) bound(all []attribute.KeyValue) []attribute.KeyValue {
 	out := slices.Clone(all[:min(len(all), maxEventAttributes)])
 	for i := range out {

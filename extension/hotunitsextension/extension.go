@@ -71,7 +71,7 @@ func (h *HotUnits) Dependencies() (ids []component.ID) {
 	return ids
 }
 
-// Start starts the webhooks. Publishers fill the set of hot units.
+// Start starts the webhooks. The set of hot units is empty until a publisher adds units.
 func (h *HotUnits) Start(ctx context.Context, host component.Host) error {
 	for i, cfg := range h.cfg.Webhooks {
 		w, err := h.startWebhook(ctx, cfg, cfg.name(i), host)
@@ -116,10 +116,9 @@ func (h *HotUnits) current() []Unit {
 	return h.hot
 }
 
-// Watch returns a channel that gets a token when Hot changes. If Hot is not
-// empty, the channel gets a token at once. The channel holds one token, so a slow
-// watcher sees only the latest set. stop ends the watch. stop may be called
-// twice. The channel is never closed.
+// Watch returns a channel that receives a token when Hot changes, and at once if Hot is not
+// empty. The channel holds one token, so a slow watcher sees only the latest set. The channel
+// is never closed. stop ends the watch, and may be called twice.
 func (h *HotUnits) Watch() (changed <-chan struct{}, stop func()) {
 	c := make(chan struct{}, 1)
 	h.mu.Lock()

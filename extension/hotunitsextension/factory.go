@@ -12,7 +12,7 @@ import (
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension/internal/metadata"
 )
 
-// NewFactory returns the factory of `hot_units`.
+// NewFactory returns the factory of the extension `hot_units`.
 func NewFactory() extension.Factory {
 	return extension.NewFactory(
 		metadata.Type,

@@ -31,8 +31,8 @@ const (
 )
 
 // These constants limit a template. maxTemplateSize is the maximum size of the template
-// file, and maxBodySize is the maximum size of the rendered request body, both in bytes.
-// maxSteps is the maximum number of steps of one rendering.
+// file in bytes, and maxBodySize is the maximum size of the rendered request body in
+// bytes. maxSteps is the maximum number of steps of one rendering.
 const (
 	maxTemplateSize = 1 << 20
 	maxBodySize     = 1 << 20
@@ -208,7 +208,7 @@ func asJSON(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// firstOf returns at most n bytes of a text. It replaces control characters with spaces.
+// firstOf returns at most n bytes of a string, with control characters replaced by spaces.
 func firstOf(n int, s string) string {
 	return texts.Short(strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {

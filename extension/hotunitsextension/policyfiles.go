@@ -25,8 +25,9 @@ type PolicyFile struct {
 	Check func(document []byte) error
 	// Doubts returns probable mistakes in a document that Check accepts. It may be nil.
 	Doubts func(document []byte) []string
-	// Version returns the version in force. This is the PolicyVersion of the last
-	// document that was read and accepted. It is empty before the first document.
+	// Version returns the version in force, which is the PolicyVersion of the last
+	// document that was read and accepted. It returns an empty string before the first
+	// document.
 	Version func() string
 }
 
@@ -37,8 +38,8 @@ func PolicyVersion(document []byte) string {
 	return hex.EncodeToString(sum[:])[:12]
 }
 
-// AddPolicyFile registers a file, so that components that edit policies can find the
-// file. remove unregisters the file. remove may be called twice.
+// AddPolicyFile registers a file, so that components that edit policies can find it.
+// remove unregisters the file, and may be called twice.
 func (h *HotUnits) AddPolicyFile(f PolicyFile) (remove func()) { return h.policyFiles.add(f) }
 
 // PolicyFiles returns the files from which components read policies. If a file has

@@ -49,9 +49,9 @@ type PeerReading struct {
 	Connects, ConnectFailures int64
 	Sent, Received            int64 // bytes of TCP
 	Segments, Retransmits     int64 // segments that the unit sent
-	// ReceiverWindow, SendBuffer and Network are times in which connections had data to
-	// send. In these times, the receiver's window, the send buffer or the network,
-	// respectively, limited sending.
+	// ReceiverWindow, SendBuffer and Network are the durations for which connections had
+	// data to send, but were limited by the receiver's window, the send buffer or the
+	// network, respectively.
 	ReceiverWindow, SendBuffer, Network time.Duration
 
 	// The following fields contain current values.
@@ -81,7 +81,7 @@ type PolicyState struct {
 	State  string // one of PolicyStates
 }
 
-// PolicyStates returns all states of policies.
+// PolicyStates returns all possible states of a policy.
 func PolicyStates() []string { return []string{"watching", "profiling", "cooling_down"} }
 
 // ReadingsFunc appends the current readings of units. most is the maximum number of
@@ -89,9 +89,8 @@ func PolicyStates() []string { return []string{"watching", "profiling", "cooling
 // is the number of omitted units.
 type ReadingsFunc func(dst []UnitReadings, most int) (out []UnitReadings, left int)
 
-// ServeReadings registers a function that Readings calls. stop unregisters the
-// function. stop may be called twice. A call that has already begun may
-// continue after stop returns.
+// ServeReadings registers a function that Readings calls. stop unregisters the function,
+// and may be called twice. A call that has already begun may continue after stop returns.
 func (h *HotUnits) ServeReadings(read ReadingsFunc) (stop func()) { return h.readings.add(read) }
 
 // Readings returns the current readings of units. most is the maximum number of units in
@@ -111,7 +110,7 @@ type registry[T any] struct {
 	all []*T
 }
 
-// add adds a value. remove removes the value. remove may be called twice.
+// add adds a value. remove removes the value, and may be called twice.
 func (r *registry[T]) add(v T) (remove func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -26,8 +26,8 @@ import (
 )
 
 const (
-	// maxAnswer is the maximum number of bytes that are read from an answer.
-	// maxAnswerLogged is the maximum number of bytes of an answer that an error contains.
+	// maxAnswer is the maximum number of bytes that are read from a response.
+	// maxAnswerLogged is the maximum number of bytes of a response that an error contains.
 	maxAnswer       = 4 << 10
 	maxAnswerLogged = 200
 
@@ -169,7 +169,7 @@ func (w *webhook) count(n int, outcome string) {
 }
 
 // deliver posts a body, and retries after temporary errors. It returns nil if the body was
-// accepted. It returns the last error if no further retry is possible.
+// accepted, and the last error if no further retry is possible.
 func (w *webhook) deliver(body []byte, attempts *int) error {
 	begun, retry := time.Now(), w.cfg.Retry
 	waits := &backoff.ExponentialBackOff{
@@ -195,7 +195,7 @@ func (w *webhook) deliver(body []byte, attempts *int) error {
 }
 
 // try posts a body once. again is true if a retry may succeed. after is the time to wait
-// before the retry, according to the answer.
+// before the retry, according to the response.
 func (w *webhook) try(body []byte) (again bool, after time.Duration, err error) {
 	req, err := http.NewRequestWithContext(w.ctx, http.MethodPost, w.cfg.ClientConfig.Endpoint, bytes.NewReader(body))
 	if err != nil {
@@ -221,9 +221,9 @@ func (w *webhook) try(body []byte) (again bool, after time.Duration, err error) 
 	return again, after, fmt.Errorf("the answer is %d: %s", code, firstOf(maxAnswerLogged, strings.ToValidUTF8(string(answer), "")))
 }
 
-// shutdown makes the webhook post the waiting events once, and waits for its end. After the
-// timeout of a request, or when ctx ends, shutdown cancels requests. Then it waits for at
-// most patience, because a client may ignore the cancellation.
+// shutdown makes the webhook post the waiting events once, and waits until the webhook has
+// ended. After the timeout of a request, or when ctx ends, shutdown cancels requests. It
+// then waits for at most patience, because a client may ignore the cancellation.
 func (w *webhook) shutdown(ctx context.Context) {
 	w.events.Close()
 	w.stop()

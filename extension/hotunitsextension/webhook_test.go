@@ -37,7 +37,7 @@ import (
 
 const waiting = time.Minute
 
-// load parses and validates the configuration in a text.
+// load parses and validates a configuration.
 func load(t *testing.T, text string) (*Config, error) {
 	t.Helper()
 	var raw map[string]any
@@ -422,8 +422,9 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	require.Empty(t, other.received())
 }
 
-// TestAWebhookThatNeverAnswers covers a webhook that never answers. It must not delay
-// publishers or other webhooks. It may delay the shutdown by at most one timeout.
+// TestAWebhookThatNeverAnswers covers a webhook whose server never responds. The webhook
+// must not delay publishers or other webhooks, and may delay the shutdown by at most one
+// timeout.
 func TestAWebhookThatNeverAnswers(t *testing.T) {
 	hanging := make(chan struct{}, 100)
 	var released atomic.Bool

@@ -3,11 +3,11 @@
 
 package inlineattributesextension
 
-// Config is the configuration of `inline_attributes`.
+// Config is the configuration of the extension `inline_attributes`.
 type Config struct {
 	// Enabled enables the conversion of requests. The default is true. If Enabled is
-	// false, requests are sent unchanged. One environment variable can therefore select
-	// the form of the attributes.
+	// false, requests are sent unchanged, so that one environment variable can select the
+	// form of the attributes.
 	Enabled bool `mapstructure:"enabled"`
 
 	// prevents unkeyed literal initialization

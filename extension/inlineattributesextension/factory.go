@@ -12,7 +12,7 @@ import (
 	"github.com/hotprofile/hotprofile/extension/inlineattributesextension/internal/metadata"
 )
 
-// NewFactory returns the factory of `inline_attributes`.
+// NewFactory returns the factory of the extension `inline_attributes`.
 func NewFactory() extension.Factory {
 	return extension.NewFactory(
 		metadata.Type,

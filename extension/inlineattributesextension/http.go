@@ -19,14 +19,15 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/inline"
 )
 
-// profilesPath is the end of the URL for OTLP profiles, unless profiles_endpoint is set.
+// profilesPath is the end of the URL path of requests with profiles, unless
+// profiles_endpoint is set.
 const profilesPath = "/v1development/profiles"
 
-// maxRequest bounds an uncompressed request, in bytes.
+// maxRequest is the maximum size of a decompressed request, in bytes.
 const maxRequest = 256 << 20
 
-// roundTripper rewrites requests with profiles. The exporter has already compressed them,
-// so they are decompressed, and compressed again in the same way.
+// roundTripper rewrites requests with profiles. The exporter has already compressed the
+// requests, so roundTripper decompresses them and compresses them again in the same way.
 type roundTripper struct{ next http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.

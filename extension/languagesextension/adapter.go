@@ -50,8 +50,8 @@ func (driver) Knows(path string) bool {
 	return runtime.GOARCH == "amd64" && (isPython(path) || isHotSpot(path) || isNode(path) || isPHP(path))
 }
 
-// Attach implements interpreter.Driver. It turns a panic into an error, because the library
-// trusts the files and the memory that it reads, and they may be invalid.
+// Attach implements interpreter.Driver. It turns a panic into an error, because the
+// library does not validate the files and the memory that it reads.
 func (driver) Attach(p interpreter.Process) (layout interpreter.Layout, err error) {
 	defer recovered(&err, "finding the interpreter")
 	for i := range p.Mappings {
@@ -82,7 +82,8 @@ func recovered(err *error, doing string) {
 	}
 }
 
-// ThreadContext implements interpreter.Driver. The variable is described in OTEP 4947.
+// ThreadContext implements interpreter.Driver. It finds the thread-local variable that
+// OTEP 4947 describes.
 func (driver) ThreadContext(p interpreter.Process) (descriptor uint64, err error) {
 	const variable = "otel_thread_ctx_v1"
 	defer recovered(&err, "finding "+variable)
@@ -139,7 +140,8 @@ func open(p interpreter.Process, i int) (*object, error) {
 	return nil, errNoProgs
 }
 
-// noFiles refuses to open further files, such as debug files.
+// noFiles returns an error whenever the library wants to open another file, such as a
+// debug file.
 type noFiles struct{}
 
 func (noFiles) OpenELF(string) (*pfelf.File, error) {

@@ -12,10 +12,10 @@ import (
 	"github.com/hotprofile/hotprofile/extension/languagesextension/internal/metadata"
 )
 
-// Config is the configuration of `languages`, which has no keys.
+// Config is the configuration of the extension `languages`. It has no keys.
 type Config struct{}
 
-// NewFactory returns the factory of `languages`.
+// NewFactory returns the factory of the extension `languages`.
 func NewFactory() extension.Factory {
 	return extension.NewFactory(
 		metadata.Type,

@@ -63,8 +63,8 @@ func nodeLayout(l *loaded[support.V8ProcInfo]) (*interpreter.V8, error) {
 	}, nil
 }
 
-// correct sets the values that the library does not know for V8 13. Node.js 24 contains
-// V8 13.
+// correct sets the values that the library does not know for V8 13, which is part of
+// Node.js 24.
 func correct(l *loaded[support.V8ProcInfo]) {
 	set := func(f reflect.Value, v uint64) {
 		reflect.NewAt(f.Type(), unsafe.Pointer(f.UnsafeAddr())).Elem().SetUint(v)
@@ -101,9 +101,9 @@ func builtins(o *object) (r interpreter.Range) {
 type node struct {
 	*loaded[support.V8ProcInfo]
 	instance ebpfinterpreter.Instance
-	// deoptimization is the offset of a pointer in a code object. The pointer refers to an
-	// array. positions is the offset of the pointer to the inlined calls' positions in this
-	// array. array is the offset of the data in an array.
+	// deoptimization is the offset, in a code object, of the pointer to the array of
+	// deoptimization data. positions is the offset, in this array, of the pointer to the
+	// inlined calls' positions. array is the offset of the data in an array.
 	deoptimization, positions, array int64
 	// pages caches the memory that was read for the current frame. The cache ensures that the
 	// contents do not change after a check. left is the number of bytes that may still be read.

@@ -36,7 +36,7 @@ func (s *Size) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// MarshalText returns a text that UnmarshalText parses to the same size.
+// MarshalText returns the size in a form that UnmarshalText parses to the same size.
 func (s Size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // String returns the exact size in the largest binary unit that divides it.

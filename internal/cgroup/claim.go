@@ -9,12 +9,13 @@ import (
 	"slices"
 )
 
-// Any user who may create a cgroup can name it after the id of a running container. If
-// several cgroups carry one id, facts that only the kernel controls decide which cgroup is
-// the container's. The result is therefore the same each time, even after a restart.
+// Any user who may create a cgroup can name it after the id of a running container. If the
+// names of several cgroups contain the same id, the container's cgroup is chosen by
+// properties that only the kernel controls. The choice is therefore the same each time,
+// even after a restart.
 
-// A Claim is a cgroup whose name contains the id of a container, although the container
-// runs in another cgroup. The claiming cgroup has processes.
+// A Claim is a cgroup with processes whose name contains the id of a container, although
+// the container runs in another cgroup.
 type Claim struct {
 	ContainerID string
 	Cgroup      string // the claiming cgroup

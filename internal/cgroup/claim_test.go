@@ -27,9 +27,9 @@ func claimant(t *testing.T, tree *Tree, id string, user int) *hosttest.Cgroup {
 	return c
 }
 
-// whose finds the container with the given id. It returns the path of the container's
-// cgroup and the paths of the other cgroups that claim the id. It checks that all ways of
-// searching find the same cgroup.
+// whose finds the container with the given id, and checks that all ways of searching find
+// the same cgroup. It returns the path of the container's cgroup, and the paths of the
+// other cgroups whose names contain the id.
 func whose(t *testing.T, tree *Tree, id string, among ...*hosttest.Cgroup) (path string, claims []string) {
 	t.Helper()
 	g, ok, err := tree.FindContainer(id)

@@ -20,10 +20,10 @@ var (
 // MinPrefix is the minimum number of digits in a search for a container id.
 const MinPrefix = 12
 
-// ContainerID returns the id of the outermost container on a cgroup's path, so for nested
-// containers it returns the host's container. It recognizes the names of Docker,
-// containerd, CRI-O and Podman with either cgroup driver, with and without Kubernetes. It
-// also recognizes the names of ECS on Fargate and of Garden.
+// ContainerID returns the id of the outermost container on a cgroup's path. For nested
+// containers, this is the container that runs directly on the host. ContainerID recognizes
+// the names of Docker, containerd, CRI-O and Podman with either cgroup driver, with and
+// without Kubernetes. It also recognizes the names of ECS on Fargate and of Garden.
 func ContainerID(path string) (id string, ok bool) {
 	id, _, ok = ContainerIn(path)
 	return id, ok

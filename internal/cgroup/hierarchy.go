@@ -71,26 +71,26 @@ func (u Unavailable) Error() string { return string(u) }
 
 // The reasons.
 const (
-	// InRoot is for a group whose processes are in the root of the hierarchy. The values of
-	// the root cover the whole host.
+	// InRoot means that the group's processes are in the root of the hierarchy. The values
+	// of the root cover the whole host.
 	InRoot Unavailable = "its processes are in the root cgroup of that hierarchy"
-	// Shared is for a group whose cgroup in the hierarchy also holds processes of other
-	// groups, or lacks some of the group's processes.
+	// Shared means that the group's cgroup in the hierarchy also contains processes of
+	// other groups, or lacks some of the group's processes.
 	Shared Unavailable = "its cgroup in that hierarchy is shared with other units"
 	// NotMounted means that the hierarchy of a controller is not mounted on this host.
 	NotMounted Unavailable = "that hierarchy is not mounted"
 	// NoFile means that the kernel does not provide the file.
 	NoFile Unavailable = "the kernel has no such file for that cgroup"
-	// NoPeriods is for cgroups without CPU bandwidth control.
+	// NoPeriods means that the cgroup has no CPU bandwidth control.
 	NoPeriods Unavailable = "no nr_periods: the cpu controller is not enabled for its cgroup, or the kernel was built without CFS bandwidth control"
-	// NoPSI is for a kernel that does not measure pressure.
+	// NoPSI means that the kernel does not measure pressure.
 	NoPSI Unavailable = "the kernel does not measure pressure: it needs CONFIG_PSI and, where that is off by default, psi=1 on its command line"
-	// NoCgroupPSI is for a cgroup whose pressure is not measured.
+	// NoCgroupPSI means that the pressure of this cgroup is not measured.
 	NoCgroupPSI Unavailable = "its pressure is not measured: write 1 to the cgroup.pressure of its cgroup"
-	// NoMemoryEvents is for memory events that the kernel does not count.
+	// NoMemoryEvents means that the kernel does not count these memory events.
 	NoMemoryEvents Unavailable = "the kernel counts none of these events: cgroup v1 counts max and oom_kill, and oom_kill needs Linux 4.13"
-	// TooManyProcesses is for a group of more than 4096 processes if they would have to be
-	// read one by one.
+	// TooManyProcesses means that the group has more than 4096 processes, which would have
+	// to be read one by one.
 	TooManyProcesses Unavailable = "it has too many processes to look at one by one"
 	// NeedsLinux is returned on operating systems other than Linux.
 	NeedsLinux Unavailable = "control groups need Linux"

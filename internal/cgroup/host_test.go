@@ -47,8 +47,8 @@ func openHost(t testing.TB) *Tree {
 	return tree
 }
 
-// start runs a shell command in a cgroup. The command enters the hierarchies one by one.
-// start waits until the command is in all hierarchies.
+// start runs a shell command in a cgroup. The command enters one hierarchy after the
+// other, so start waits until the command is in all hierarchies.
 func start(t testing.TB, tree *Tree, c *hosttest.Cgroup, script string) *exec.Cmd {
 	t.Helper()
 	cmd := c.Command("/bin/sh", "-c", script)
@@ -373,8 +373,8 @@ func TestReadingAllocatesNothing(t *testing.T) {
 	}))
 }
 
-// BenchmarkReading compares two ways to read a cgroup's CPU time. containerd's library
-// reads all statistics of the cgroup.
+// BenchmarkReading compares ways to read a cgroup's CPU time. One of them uses containerd's
+// library, which reads all statistics of the cgroup.
 func BenchmarkReading(b *testing.B) {
 	tree := openHost(b)
 	c := hosttest.NewCgroup(b, "hotprofile-bench")

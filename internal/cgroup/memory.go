@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// OpenMemoryUse opens the memory usage of the processes of the group's own cgroup, in bytes.
-// It excludes inactive file pages, because the kernel reclaims them first. The error is an
-// [Unavailable] if the group has no separate cgroup.
+// OpenMemoryUse opens the memory usage of the processes in the group's own cgroup, in
+// bytes. The usage excludes inactive file pages, because the kernel reclaims these pages
+// first. The error is an [Unavailable] if the group has no separate cgroup.
 func (r *Reader) OpenMemoryUse(g Group) (*Value, error) {
 	h, dir, err := r.tree.ownOf(g, Memory)
 	if err != nil {
@@ -23,7 +23,8 @@ func (r *Reader) OpenMemoryUse(g Group) (*Value, error) {
 	return openValue(r.part(dir, h.file("memory.current", "memory.usage_in_bytes"), parseFigure), stat)
 }
 
-// Keyed returns the number of a key in a file that has a key and a number in each line.
+// Keyed returns the number that follows a key. Each line of the content consists of a key
+// and a number.
 func Keyed(content []byte, key string) (uint64, error) {
 	line, ok := lineOf(content, []byte(key+" "))
 	if !ok {
@@ -42,8 +43,8 @@ func lineOf(b, key []byte) ([]byte, bool) {
 	return nil, false
 }
 
-// A MemoryLimit reads the amount of memory that processes on a path may use. This is the
-// lowest limit on the path, or the host's memory if no limit is lower.
+// A MemoryLimit reads the amount of memory that processes on a path may use. The amount is
+// the lowest limit on the path, or the host's memory if no limit is lower.
 type MemoryLimit struct {
 	r      *Reader
 	levels []*level[uint64]

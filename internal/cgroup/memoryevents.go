@@ -23,8 +23,8 @@ func MemoryEventNames() []string {
 	return []string{MemoryHigh, MemoryMax, MemoryOOM, MemoryOOMKill}
 }
 
-// OpenMemoryEvents opens the number of the named events since the group's own cgroup was
-// created. On v2 the number includes the cgroups below. The error is an [Unavailable] if
+// OpenMemoryEvents opens a counter of the named events since the group's own cgroup was
+// created. On v2, the counter includes the cgroups below. The error is an [Unavailable] if
 // the group has no separate cgroup, or if the kernel does not count any of the events.
 func (r *Reader) OpenMemoryEvents(g Group, events []string) (*Value, error) {
 	h, dir, err := r.tree.ownOf(g, Memory)

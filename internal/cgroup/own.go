@@ -203,7 +203,7 @@ func (t *Tree) ID(g Group) (uint64, bool) {
 }
 
 // IDs returns the kernel's ids of a group's own cgroup in the v2 tree and of the cgroups
-// below it. It stops descending at 4096 ids. It returns the same errors as [Tree.Own].
+// below it, but stops descending at 4096 ids. It returns the same errors as [Tree.Own].
 func (t *Tree) IDs(g Group) (map[uint64]bool, error) {
 	dir, err := t.Own(g, V2Tree)
 	if err != nil {

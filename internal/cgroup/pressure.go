@@ -11,7 +11,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// The resources whose pressure the kernel measures.
+// These are the resources whose pressure the kernel measures.
 const (
 	CPUPressure    = "cpu"
 	MemoryPressure = "memory"
@@ -19,8 +19,8 @@ const (
 )
 
 // OpenPressure opens the time, in microseconds, for which at least one task of a group
-// waited for a resource (PSI). The file is in the group's own cgroup in the v2 tree. On a
-// hybrid host, the v2 tree has this file too. The error is an [Unavailable] if the group
+// waited for a resource (PSI). It reads the pressure file of the group's own cgroup in the
+// v2 tree, which also exists on hybrid hosts. The error is an [Unavailable] if the group
 // has no separate cgroup or the kernel does not measure pressure.
 func (r *Reader) OpenPressure(g Group, on string) (*Value, error) {
 	dir, err := r.tree.Own(g, V2Tree)
@@ -37,7 +37,7 @@ func (r *Reader) OpenPressure(g Group, on string) (*Value, error) {
 	return v, err
 }
 
-// totalOfSome parses a pressure file.
+// totalOfSome returns the total of the line "some" in a pressure file, in microseconds.
 func totalOfSome(content []byte) (uint64, error) {
 	some, _ := lineOf(content, []byte("some "))
 	_, total, ok := bytes.Cut(some, []byte("total="))

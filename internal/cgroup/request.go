@@ -69,8 +69,8 @@ func (r *Reader) OpenCPURequest(g Group, p Paths) (*CPURequest, error) {
 }
 
 // Read returns the requested cores. The error is an [Unavailable] if no cores are
-// requested. It is also an [Unavailable] if it is not known how the cgroup's CPU weight
-// was computed from a request.
+// requested, or if the formula by which the request became the cgroup's CPU weight is
+// unknown.
 func (q *CPURequest) Read(now time.Time) (float64, error) {
 	n, replaced, err := q.Value.Read()
 	if err != nil {
@@ -106,10 +106,10 @@ func (q *CPURequest) ofWeight(weight uint64) (float64, error) {
 
 const defaultWeight = 100 // the kernel's default
 
-// formula returns the formula that the runtime used for a container's weight. It compares
-// the weight with the shares in the runtime's own record of the container. If the
-// container was resized, the shares in the record are out of date. formula then returns
-// the formula of another container, because a host has one runtime.
+// formula returns the formula by which the runtime computed a container's weight. It
+// compares the weight with the shares in the runtime's own record of the container. If the
+// weight does not match the record, because the container was resized, formula returns the
+// formula of another container, because a host has only one runtime.
 func (q *CPURequest) formula(weight uint64) (weightFormula, bool) {
 	if q.group.ContainerID == "" {
 		return "", false

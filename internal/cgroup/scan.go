@@ -27,10 +27,10 @@ const (
 )
 
 // FindContainer returns the group of a container by its id, or by a prefix of at least
-// [MinPrefix] digits. If several cgroups carry the id, FindContainer returns the
-// container's cgroup. See [Claim]. A prefix that matches several containers is an error,
-// unless only one of their cgroups is outside delegated cgroups. FindContainer walks the
-// whole tree, so callers should cache the result.
+// [MinPrefix] digits. If the names of several cgroups contain the id, FindContainer
+// returns the container's cgroup. See [Claim]. A prefix that matches several containers is
+// an error, unless only one of their cgroups is outside delegated cgroups. FindContainer
+// walks the whole tree, so callers should cache the result.
 func (t *Tree) FindContainer(id string) (Group, bool, error) {
 	if len(id) < MinPrefix {
 		return Group{}, false, fmt.Errorf("container id %q is too short: at least %d digits are needed", id, MinPrefix)
@@ -188,8 +188,8 @@ func (s *Scanner) Groups() ([]Group, error) {
 	return slices.SortedFunc(maps.Values(groups), func(a, b Group) int { return cmp.Compare(a.ID, b.ID) }), failed
 }
 
-// settle chooses between two groups with the same id. It returns the container's group.
-// If the other group is a different cgroup, settle records the other group as a claim.
+// settle returns the container's group among two groups with the same id. If the other
+// group is a different cgroup, settle records it as a claim.
 func (s *Scanner) settle(a, b Group) Group {
 	if a.ContainerID == "" || a.Same(b) {
 		return a
@@ -331,8 +331,8 @@ func (t *Tree) PerfDir(g Group) (string, error) {
 }
 
 // walkDirs calls visit for dir and the directories below it, parents first. It descends
-// into a directory if visit returns true. It skips unreadable directories. It returns
-// false if it omitted directories because of a limit.
+// into a directory only if visit returns true, and skips unreadable directories. walkDirs
+// returns false if it omitted directories because of a limit.
 func walkDirs(dir string, visit func(path string, depth int) bool) bool {
 	left := maxCgroups
 	return walkFrom(dir, "", 0, &left, visit)

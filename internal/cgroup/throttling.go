@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// A Throttling reads how often a group was throttled by its own cgroup or an ancestor. An
-// ancestor that has used up its quota throttles all cgroups below it. The ancestor's
-// periods are weighted by the fraction of its quota that the group uses. An idle sidecar
-// in a throttled pod is therefore not counted as throttled.
+// A Throttling counts the periods in which a group was throttled by its own cgroup or by
+// an ancestor. An ancestor that has used up its quota throttles all cgroups below it. The
+// ancestor's periods are weighted by the fraction of its quota that the group uses, so
+// that an idle sidecar in a throttled pod is not counted as throttled.
 type Throttling struct {
 	// Process is true for a single process. Other processes in its cgroup share the quota of
 	// the cgroup.
@@ -147,8 +147,8 @@ func (p ThrottledPeriods) larger(other ThrottledPeriods) bool {
 	return p.Total > 0 && (other.Total == 0 || a > b || a == b && p.Total > other.Total)
 }
 
-// part returns the fraction of a cgroup's quota that the given number of cores takes up.
-// It returns 1 if the quota is not known.
+// part returns the fraction of a cgroup's quota that the given number of cores uses, or 1
+// if the quota is unknown.
 func (t *Throttling) part(l *throttlingLevel, cores float64, now time.Time) float64 {
 	quota, err := l.quota.get(t.r, now, (*Reader).readQuota)
 	if err != nil || quota <= 0 {

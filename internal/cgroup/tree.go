@@ -144,7 +144,8 @@ func wholeTree(h Hierarchy, dir string) bool {
 	return isFile(filepath.Join(dir, "release_agent"))
 }
 
-// PathsOf returns the cgroup paths of a process. pid is its id in the procfs below root.
+// PathsOf returns the cgroup paths of a process. pid is the process's id in the procfs
+// below root.
 func (t *Tree) PathsOf(pid int) (Paths, error) {
 	return t.readPaths("process", pid, t.procfs.File(pid, "cgroup"))
 }
@@ -237,9 +238,8 @@ func (tr *tree) resolve(at namespacePath) (string, error) {
 // dir returns the directory of a path in a hierarchy.
 func (t *Tree) dir(h Hierarchy, path string) string { return filepath.Join(t.trees[h].dir, path) }
 
-// owner returns the hierarchy of a controller. If the controller's v1 hierarchy is
-// mounted, owner returns this hierarchy. Otherwise it returns the v2 tree, where the
-// controller may be disabled.
+// owner returns the hierarchy of a controller. This is the controller's v1 hierarchy if it
+// is mounted, and otherwise the v2 tree, where the controller may be disabled.
 func (t *Tree) owner(h Hierarchy) (Hierarchy, bool) {
 	if t.trees[h] != nil {
 		return h, true
@@ -259,10 +259,11 @@ func (t *Tree) ownOf(g Group, controller Hierarchy) (h Hierarchy, dir string, er
 }
 
 // findNamespaceRoot returns the names of the cgroups from a hierarchy's mounted root down
-// to the root of this process's cgroup namespace. It returns nil if that root is not
-// found. The kernel shows only the number of levels between the two roots. If the
-// namespace's root is mounted too, the mount and the directory have the same inode.
-// Otherwise the root is the directory that lists this process.
+// to the root of this process's cgroup namespace, or nil if the namespace's root is not
+// found. The kernel shows only the number of levels between the two roots, so the
+// directory has to be searched for. If the namespace's root is also mounted, the directory
+// has the same inode as this mount. Otherwise, the directory is the one that lists this
+// process.
 func (tr *tree) findNamespaceRoot(all []mount) []string {
 	var own uint64
 	for _, m := range all {

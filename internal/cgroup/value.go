@@ -22,8 +22,8 @@ type part struct {
 	file  openfile.File
 	parse func(content []byte) (uint64, error)
 	minus bool // the number of the file is subtracted
-	// replaced reports that a different cgroup took over the path. It stays set across
-	// failed reads.
+	// replaced reports whether a different cgroup has taken over the path. It stays set
+	// across failed reads.
 	replaced bool
 }
 

@@ -19,11 +19,11 @@ import (
 	"github.com/hotprofile/hotprofile/internal/texts"
 )
 
-// Check returns an error for each unknown key of a configuration. It also returns an
-// error for each duration without a unit, which would count as nanoseconds. config is a
-// value of the configuration's type. Check is needed because confighttp's
-// configurations ignore unknown keys. Moreover, the errors of confmap have one line per
-// level, and contain the names of Go types.
+// Check returns an error for each unknown key of a configuration, and for each duration
+// without a unit, which would count as nanoseconds. config is a value of the
+// configuration's type. confmap alone is not enough, because confighttp's configurations
+// ignore unknown keys, and because confmap's errors contain one line per level and the
+// names of Go types.
 func Check(conf *confmap.Conf, config any) error {
 	return errors.Join(place{}.faults(reflect.TypeOf(config), conf.ToStringMap())...)
 }

@@ -13,12 +13,13 @@ import (
 const (
 	// maxLength is the maximum length of a glob in bytes.
 	maxLength = 1024
-	// maxChoices bounds the combinations of a glob's alternatives, because the matcher
-	// tries each combination.
+	// maxChoices is the maximum number of combinations of a glob's alternatives. The
+	// number is limited because the matcher tries each combination.
 	maxChoices = 256
 )
 
-// Check returns an error if a text is not a glob that can be matched quickly.
+// Check returns an error if a string is not a valid glob, or is a glob that cannot be
+// matched quickly.
 func Check(glob string) error {
 	switch {
 	case glob == "" || !doublestar.ValidatePattern(glob):
@@ -31,8 +32,8 @@ func Check(glob string) error {
 	return nil
 }
 
-// Match reports whether a valid glob matches a text. A text that equals the glob always
-// matches.
+// Match reports whether a valid glob matches a string. A string that equals the glob
+// always matches.
 func Match(glob, text string) bool { return glob == text || doublestar.MatchUnvalidated(glob, text) }
 
 // choices returns the number of combinations of a valid glob's alternatives.

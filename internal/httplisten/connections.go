@@ -71,10 +71,9 @@ func clientOf(c net.Conn, cgroups *cgroup.Tree) client {
 	}
 }
 
-// clientOnHost returns the client of a process. The client is the container or the
-// service of the process, so a fork does not create a new client. The cgroup of a
-// process that has ended since it connected can no longer be found. All such
-// processes of a user are one client.
+// clientOnHost returns the client of a process. The client is the container or the service
+// of the process, so a fork does not create a new client. If the process has already
+// ended, its cgroup is unknown. All such processes of a user count as one client.
 func clientOnHost(pid, uid int, cgroups *cgroup.Tree) client {
 	user := fmt.Sprintf("user %d", uid)
 	process := client{user: user, name: fmt.Sprintf("process %d of %s", pid, user)}
@@ -95,7 +94,7 @@ func clientOnHost(pid, uid int, cgroups *cgroup.Tree) client {
 	return client{user: user, name: "cgroup " + group.Cgroup}
 }
 
-// Stats counts the connections and requests that the limits of a server affected.
+// Stats counts the connections and requests that were affected by a server's limits.
 type Stats struct {
 	// GaveWay is the number of idle connections that were closed in favour of new
 	// connections. Refused is the number of new connections that were closed because the
@@ -112,18 +111,20 @@ func (s Stats) Observe(o metric.Int64Observer) {
 	}
 }
 
-// connections is a listener that bounds the connections in total, per client and per
-// user. A client may have at most as many connections as there are free places. The
-// first client therefore gets at most half of all connections, and the second client
-// at most half of the rest. So there is always room for another client.
+// connections is a listener that limits the number of connections in total, per client and
+// per user. A client may have at most as many connections as there are free places. The
+// first client therefore gets at most half of all connections, and the second client at
+// most half of the rest, so there is always room for another client.
 //
-// When a bound is reached, the listener closes an idle connection to make room for the
-// new connection. The idle connection belongs to the same user, or to the client with the
-// most connections. That client must have at least as many connections as the client of
-// the new connection. If no connection is idle, the new connection is closed.
-// However, the first connection of a client waits unless its user is at the bound.
-// Later connections then wait behind the first connection in the kernel's queue. A
-// connection with unread bytes is not idle, even before its request begins.
+// When a limit is reached, the listener closes an idle connection to make room for the new
+// connection. It chooses an idle connection of the same user, or of the client with the
+// most connections. This client must have at least as many connections as the client of
+// the new connection. A connection with unread bytes is not idle, even before its request
+// begins.
+//
+// If no connection is idle, the new connection is closed. However, the first connection of
+// a client waits, unless its user has reached the limit. Later connections then wait
+// behind the first connection in the kernel's queue.
 //
 // Invariants:
 //   - conns contains each connection that was accepted and not closed, at most max
@@ -216,7 +217,8 @@ func (l *connections) newConn(accepted net.Conn) *conn {
 	return c
 }
 
-// connOf returns the accepted connection of a connection of the http.Server.
+// connOf returns the conn behind a connection of the http.Server, which may be a TLS
+// connection.
 func connOf(c net.Conn) *conn {
 	if secure, ok := c.(*tls.Conn); ok {
 		c = secure.NetConn()
@@ -276,11 +278,10 @@ func (l *connections) userFull(p client) bool {
 	return p.user != "" && l.byUser[p.user] >= ofUser(l.max)
 }
 
-// idlest returns the idle connection to close. It considers only the connections
-// for which selected returns true. It chooses the client with the most connections,
-// and the connection of that client that has been idle for longest. A connection
-// with unread bytes is not idle, because a request is arriving. If no selected
-// connection is idle, idlest returns nil.
+// idlest returns the idle connection to close, among the connections for which selected
+// returns true. It prefers the client with the most connections, and then the connection
+// that has been idle for longest. A connection with unread bytes is not idle, because a
+// request is arriving. If there is no idle connection, idlest returns nil.
 func (l *connections) idlest(selected func(*conn) bool) *conn {
 	for {
 		c := l.oldest(selected)

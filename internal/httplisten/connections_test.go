@@ -158,9 +158,9 @@ func TestAKeptConnectionGivesWay(t *testing.T) {
 	require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "the server closed it")
 }
 
-// TestAClientHasNoMoreThanItsPart covers a process that uses all of its
-// connections. The next connection of the process is closed. Connections of other
-// processes are still served.
+// TestAClientHasNoMoreThanItsPart covers a process that uses all connections that a client
+// may have. The server must close the next connection of this process, and must still
+// serve other processes.
 func TestAClientHasNoMoreThanItsPart(t *testing.T) {
 	release := make(chan struct{})
 	handler, entered := stalling(release)

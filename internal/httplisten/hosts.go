@@ -20,9 +20,10 @@ type hosts struct {
 	loopback   bool     // only this host can reach the server
 }
 
-// newHosts returns the check for a server at addr. It returns nil for a Unix socket. It
-// also returns nil if other hosts can reach the server and names is nil, because the
-// names of the server are then unknown. An empty list of names is not nil.
+// newHosts returns the Host check of a server at addr, or nil if every Host is allowed.
+// Every Host is allowed on a Unix socket. It is also allowed if other hosts can reach the
+// server and names is nil, because the names of the server are then unknown. An empty list
+// of names is not nil.
 func newHosts(endpoint string, addr net.Addr, names []string) *hosts {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok || !tcp.IP.IsLoopback() && names == nil {

@@ -34,8 +34,8 @@ type Config struct {
 	Handler http.Handler
 	// WriteError writes the response to a request that does not reach Handler.
 	WriteError func(w http.ResponseWriter, r *http.Request, why string, status int)
-	// Wrap wraps confighttp's handlers if Wrap is set. It receives a request before
-	// authentication and decompression.
+	// Wrap wraps confighttp's handlers, so that it receives a request before
+	// authentication and decompression. Wrap may be nil.
 	Wrap func(http.Handler) http.Handler
 	// MaxConnections is the maximum number of concurrent connections. A client may have
 	// at most as many connections as there are free places. When a limit is reached, idle
@@ -55,8 +55,8 @@ type Config struct {
 	AllowedHosts []string
 	// SocketMode is the mode of a Unix socket's file.
 	SocketMode fs.FileMode
-	// About is called with each accepted connection if About is set. The contexts of the
-	// connection's requests contain the value under the key, unless the key is nil.
+	// About is called with each accepted connection, unless About is nil. If key is not
+	// nil, the contexts of the connection's requests contain the value under this key.
 	About func(net.Conn) (key, value any)
 }
 
@@ -138,8 +138,8 @@ func (s *Server) newHTTPServer(ctx context.Context, host component.Host, set com
 	return server, nil
 }
 
-// ServeHTTP serves one request of a started server. After Shutdown has begun, it
-// answers requests with the status 503.
+// ServeHTTP serves one request of a started server. After Shutdown has begun, it responds
+// with the status 503.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !s.begin() {
 		s.cfg.WriteError(w, r, "the collector is shutting down", http.StatusServiceUnavailable)

@@ -205,7 +205,7 @@ func TestShutdownWaitsForRequestsUnderWayAndRefusesNewOnes(t *testing.T) {
 }
 
 // TestShutdownClosesConnectionsAtItsDeadline checks that Shutdown aborts a request that
-// stalls. The handler of the request has returned before Shutdown returns.
+// stalls, and returns only after the handler of the request.
 func TestShutdownClosesConnectionsAtItsDeadline(t *testing.T) {
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -22,8 +22,8 @@ type Claim struct {
 	Created                        time.Time
 	ExecutablePath, ExecutableName string
 	Service, ServiceNamespace      string
-	// Replaced is true if the process now runs another program than the profile shows. In
-	// this case, the claim does not set the unit's service.
+	// Replaced is true if the process now runs a different program from the one in the
+	// profile. In this case, the claim does not set the unit's service.
 	Replaced bool
 	// Attributes contains all attributes of the resource. The attributes belong to the
 	// batch, so they must not be kept.

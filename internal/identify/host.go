@@ -176,8 +176,8 @@ func (h *LocalHost) Process(pid int) (Process, bool) {
 		group = h.GroupOf(paths)
 	}
 	executable, _ := h.proc.Executable(pid)
-	// The start time is read before and after the cgroup, so that both belong to one
-	// process.
+	// The start time is read before and after the cgroup, to ensure that the start time
+	// and the cgroup belong to the same process.
 	if again, err := h.proc.Stat(pid); err != nil || again.Start != stat.Start {
 		return Process{}, false
 	}

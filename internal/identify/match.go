@@ -183,10 +183,11 @@ func Match(h Host, scope Scope, c Claim, end time.Time) (Identity, Unmatched) {
 	return found, ""
 }
 
-// settle returns the group of a process at path. If the names of g and of another cgroup
-// on path contain the same container id, settle returns the real container. If g is the
-// real container, settle returns false, because the process is outside the container.
-// Without such a cgroup, settle returns g.
+// settle chooses between g and the cgroups on a process's path. If the name of another
+// cgroup on the path contains the same container id as g, one of the two is the real
+// container. settle returns the other cgroup if it is the real container. If g is the real
+// container, settle returns false, because the process is outside it. Without another
+// cgroup of the same container id, settle returns g.
 func settle(h Host, g cgroup.Group, path string) (cgroup.Group, bool) {
 	id, at, ok := cgroup.ContainerIn(path)
 	if !ok || id != g.ContainerID || g.Has(at) {
@@ -232,18 +233,18 @@ func containerName(id string) string {
 }
 
 // sameHost compares the host of a claim with this host. claimed reports whether the claim
-// names any host. ours reports whether the claim names this host. If the claim contains a
-// host name and a host id, both must match.
+// names a host at all, and ours reports whether it names this host. If the claim contains
+// a host name and a host id, both must match.
 func sameHost(h Host, c Claim) (ours, claimed bool) {
 	claimed = c.HostName != "" || c.HostID != ""
 	ours = claimed && (c.HostName == "" || h.IsName(c.HostName)) && (c.HostID == "" || h.IsID(c.HostID))
 	return ours, claimed
 }
 
-// witnessed returns the process with a claim's pid if another attribute confirms
-// the process. The pid alone is not enough. A sender in a container claims its pid
-// inside the container, such as 1. On the host, this pid belongs to another
-// process. The kernel also reuses pids.
+// witnessed returns the process with a claim's pid if another attribute confirms the
+// process. The pid alone is not enough, because the kernel reuses pids, and because a
+// sender in a container claims its pid inside the container, such as 1. On the host, this
+// pid belongs to another process.
 func witnessed(h Host, c Claim, end time.Time) (Process, Unmatched) {
 	switch {
 	case c.PID == 0:
@@ -288,7 +289,7 @@ func agrees(p Process, c Claim) bool {
 	return runs(p, c)
 }
 
-// runs reports whether a process runs the program of a claim.
+// runs reports whether a process runs the program that a claim names.
 func runs(p Process, c Claim) bool {
 	// If the file of the executable was replaced, the target of
 	// /proc/PID/exe ends with this suffix.

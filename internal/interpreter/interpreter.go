@@ -1,11 +1,10 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package interpreter connects the receiver to a driver. The receiver walks the stacks of
-// interpreted programs. The driver knows where an interpreter keeps its stacks. A driver
-// registers itself, as database/sql drivers do. The driver in
-// extension/languagesextension needs many modules. Because drivers register themselves, a
-// collector without that extension does not need these modules.
+// Package interpreter connects the receiver, which walks the stacks of interpreted
+// programs, to a driver, which knows where an interpreter keeps its stacks. A driver
+// registers itself, as database/sql drivers do. The driver in extension/languagesextension
+// needs many modules, and a collector without that extension does not need to link them.
 package interpreter
 
 import (
@@ -20,9 +19,9 @@ type Driver interface {
 	// Attach finds the interpreter of a process. It reads files and memory of the process.
 	// The reads may hang, and Attach does not trust their content.
 	Attach(p Process) (Layout, error)
-	// ThreadContext returns the address of the TLS descriptor of a thread-local variable. In
-	// this variable, each thread of a process publishes its active span. As in Attach, the
-	// reads may hang, and their content is not trusted.
+	// ThreadContext returns the address of the TLS descriptor of the thread-local variable
+	// in which each thread of a process publishes its active span. As in Attach, the reads
+	// may hang, and their content is not trusted.
 	ThreadContext(p Process) (uint64, error)
 }
 
@@ -50,7 +49,7 @@ type Mapping struct {
 }
 
 // Layout describes where an interpreter keeps its stacks. Only the field of the process's
-// language is set. No field is set if the language is not known.
+// language is set, and no field is set if the language is unknown.
 type Layout struct {
 	Python  *Python
 	HotSpot *HotSpot
@@ -64,8 +63,8 @@ type Range struct{ Start, Limit uint64 }
 // Has reports whether an address is in the range.
 func (r Range) Has(address uint64) bool { return address-r.Start < r.Limit-r.Start }
 
-// Python is the layout of CPython. Offsets are in bytes. Addresses are in the process's
-// memory.
+// Python is the layout of CPython. Offsets are in bytes, and addresses are in the
+// process's memory.
 type Python struct {
 	// Minor is the minor version, such as 12 for Python 3.12.
 	Minor int
@@ -169,9 +168,9 @@ type V8 struct {
 	File     string
 	Builtins Range
 
-	// CodeType is the type of code objects. The types of functions range from FirstFunction to
-	// LastFunction. Functions with the same code share one object. FunctionShared is the offset
-	// of the pointer to this object in a function.
+	// CodeType is the type of code objects. The types of functions range from
+	// FirstFunction to LastFunction. FunctionShared is the offset, in a function, of the
+	// pointer to the object that all functions with the same code share.
 	CodeType, FirstFunction, LastFunction uint16
 	FunctionShared                        uint64
 	// CodeRefs lists the possible distances in bytes from the instructions back to the
@@ -199,9 +198,9 @@ type PHP struct {
 	// the function, the last instruction and the flags in a frame. InstructionLine is the
 	// offset of the line in an instruction.
 	FrameBack, FrameFunction, FrameLast, FrameFlags, InstructionLine uint64
-	// FunctionSize is the size of the part of a function that contains
-	// the following fields, which are offsets in a function. The last
-	// line is stored after the first line.
+	// FunctionSize is the size of the part of a function that contains the type, the name,
+	// the class, the file and the lines. The other values are the offsets of these fields in
+	// a function. The last line is stored after the first line.
 	FunctionSize, FunctionType, FunctionName, FunctionClass, FunctionFile, FunctionFirstLine uint64
 	// ClassName is the offset of the name in a class. Text is the offset of the text in a
 	// string.

@@ -35,8 +35,8 @@ const (
 	NoThreadClocks cgroup.Unavailable = "the kernel does not say how long a thread ran: it has no /proc/PID/schedstat (CONFIG_SCHED_INFO)"
 )
 
-// CPUBusiestThread is the name of the monitor of the busiest thread. The value is the
-// share of time for which this thread was on a CPU.
+// CPUBusiestThread is the name of the monitor that measures the busiest thread. Its value
+// is the share of time for which this thread was on a CPU.
 const CPUBusiestThread = "cpu_busiest_thread"
 
 // busiest is the meter of cpu_busiest_thread. Each reading adds the CPU time of the

@@ -114,7 +114,7 @@ func (c *processClock) readPaths() error {
 // Close closes the file.
 func (c *processClock) Close() { c.file.Close() }
 
-// number is a number of a unit, such as the memory in use.
+// number reads one value of a unit, such as the memory in use.
 type number interface {
 	Read() (n uint64, replaced bool, err error)
 	From() string
@@ -134,7 +134,7 @@ func (w *Watcher) processFile(name string, parse func([]byte) (uint64, error)) *
 	return &processFile{s, s.files.File(s.procfs.File(w.process.process.PID, name)), parse}
 }
 
-// Read returns the number. The file is never replaced.
+// Read returns the number in the file. replaced is always false.
 func (p *processFile) Read() (n uint64, replaced bool, err error) {
 	size, _, err := p.file.Read(p.source.buf)
 	switch {

@@ -26,8 +26,8 @@ func newCPUBottleneck(w *Watcher, _ string) meter {
 	return &cpuBottleneck{w: w, reader: w.source.switchFollower().Reader(w.unit.ID, w.processOf())}
 }
 
-// switchFollower returns the follower of context switches. All cpu_bottleneck monitors of
-// the source share the follower. The first call creates the follower.
+// switchFollower returns the follower of context switches, which all cpu_bottleneck
+// monitors of the source share. The first call creates the follower.
 func (s *Source) switchFollower() *bottleneck.Follower {
 	if s.switches == nil {
 		s.switches = bottleneck.New(s.tree, s.procfs, bottleneck.Options{

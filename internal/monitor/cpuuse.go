@@ -68,8 +68,8 @@ func (c *cpuUse) read(now time.Time) {
 	c.last, c.lastAt = used, now
 }
 
-// recheck checks occasionally whether the unit's cgroup is its own. A container's
-// cgroup needs no check, because its name contains the container's id.
+// recheck occasionally checks whether the unit's cgroup belongs to the unit alone. The
+// cgroup of a container needs no check, because its name contains the container's id.
 func (c *cpuUse) recheck() (switched bool, err error) {
 	if !c.w.recheck || c.w.process != nil || c.own && c.w.ownsByName() {
 		return false, nil
@@ -110,7 +110,7 @@ func (c *cpuUse) open() error {
 }
 
 // cores returns the usage since the last reading, in cores. It returns false if the usage
-// is not known, as after a new starting point.
+// is unknown, for example after a new starting point.
 func (c *cpuUse) cores() (float64, bool) {
 	if c.over <= 0 {
 		return 0, false

@@ -21,8 +21,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// TestHostMonitorsOfAThrottledUnit reads all monitors of a unit that needs two CPUs. The
-// unit has a quota of a twentieth of one CPU.
+// TestHostMonitorsOfAThrottledUnit reads all monitors of a unit that needs two CPUs, but
+// has a quota of only a twentieth of one CPU.
 func TestHostMonitorsOfAThrottledUnit(t *testing.T) {
 	s := openHost(t, 64)
 	c := hosttest.NewCgroup(t, "hotprofile-throttled")

@@ -11,8 +11,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// MemoryUtilization is the name of the monitor of the memory in use, in
-// percent of the smallest limit.
+// MemoryUtilization is the name of the monitor that measures the memory in use, in percent
+// of the smallest limit.
 const MemoryUtilization = "memory_utilization"
 
 // memory is the meter of memory_utilization.

@@ -10,9 +10,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 )
 
-// MemoryEvents is the name of the monitor of the unit's memory events per second. By
-// default, the monitor counts out-of-memory events. [MemoryEventsOf] returns the name
-// of the monitor for other events.
+// MemoryEvents is the name of the monitor that counts the unit's memory events per second.
+// By default, these are out-of-memory events. [MemoryEventsOf] returns the name of the
+// monitor for other events.
 const MemoryEvents = "memory_events"
 
 // defaultMemoryEvents returns the events that memory_events counts without

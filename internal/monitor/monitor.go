@@ -1,17 +1,17 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package monitor reads the monitors of units. A monitor is the CPU usage of a unit, or
-// any other value that a policy can test. Most readings are cumulative, so a late or
+// Package monitor reads the monitors of units. A monitor is a value that a policy can test
+// for a unit, such as the unit's CPU usage. Most readings are cumulative, so a late or
 // missing reading does not distort a mean.
 //
 // A [Source] opens a [Watcher] per unit. A Watcher reads each monitor from a file or an
-// event of the host. If a monitor fails, the other monitors are not affected. If a
-// monitor is unavailable, it returns the reason as a [cgroup.Unavailable]. Values of the
+// event of the host. If a monitor fails, the other monitors are not affected. If a monitor
+// is unavailable, its result contains the reason as a [cgroup.Unavailable]. Values of the
 // host, and limits of cgroups above several units, are read once for all units.
 //
-// To add a monitor, create a file with its name and its meter, and
-// add a line to definitions.
+// To add a monitor, create a file with its name and its meter, and add a line to
+// definitions.
 //
 // The package uses cgroups and processes. It is independent of policies and profiles.
 package monitor
@@ -47,8 +47,8 @@ type Kind struct {
 	// Sparse means that Den does not grow while there are no events to count. A span without
 	// events is therefore not a gap.
 	Sparse bool
-	// Whole reports that Num is the value over the condition's whole window, and that Den
-	// is 0.
+	// Whole means that Num is the value over the condition's whole window, and that Den is
+	// 0.
 	Whole bool
 	// Guard is the name of another monitor. This monitor counts only while the value of the
 	// guard over the same span is at least GuardAtLeast. Guard is empty if the monitor has no
@@ -146,9 +146,9 @@ type Reading struct {
 // A Result is the result of reading one monitor of a unit.
 type Result struct {
 	Reading Reading
-	// Restarted reports that the counter started over, for example because a container
-	// restarted under its name. No span may include this reading. It is a new starting
-	// point, like the first reading.
+	// Restarted reports whether the counter started over, for example because a container
+	// restarted under its name. Such a reading is a new starting point, like the first
+	// reading, and no span may include it.
 	Restarted bool
 	// Err is nil, or explains why there is no reading. It is a [cgroup.Unavailable],
 	// [ErrGone], a [Gap], or the error of a failed reading. An error never means that

@@ -103,8 +103,9 @@ func (s *Source) Close() {
 }
 
 // Watch opens the named monitors of a unit. The unit is the process p if p has a pid, and
-// the cgroup u otherwise. If a monitor is unavailable, Watch does not fail. The results of
-// the monitor then contain the error. Watch returns [ErrGone] if the process has ended.
+// the cgroup u otherwise. Watch does not fail if a monitor is unavailable, because the
+// results of the monitor then contain the error. It returns [ErrGone] if the process has
+// ended.
 func (s *Source) Watch(u cgroup.Group, p procfs.Process, monitors []string) (*Watcher, error) {
 	w := &Watcher{source: s, unit: u, paths: u.Paths}
 	if err := w.begin(p, monitors); err != nil {

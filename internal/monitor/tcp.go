@@ -27,7 +27,7 @@ const NoConnections cgroup.Unavailable = "connections are not read: peers.enable
 type TCPFigures struct {
 	Segments, Retransmits float64 // segments that were sent, and segments that were sent again
 	// RoundTrip is the sum of round-trip time × bytes over all connections, with the
-	// round-trip time in seconds. Bytes is the sum of the same bytes.
+	// round-trip time in seconds. Bytes is the total number of these bytes.
 	RoundTrip, Bytes float64
 	Failures         float64 // connections that could not be established
 	Elapsed          time.Duration

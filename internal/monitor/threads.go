@@ -9,7 +9,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// ThreadCount is the name of the monitor of the number of threads.
+// ThreadCount is the name of the monitor that counts threads.
 const ThreadCount = "thread_count"
 
 // threadCount is the meter of thread_count.

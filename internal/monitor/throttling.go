@@ -14,14 +14,14 @@ const (
 	// It is a fifth of the smallest quota that the kernel accepts.
 	idleBelow = 0.002
 
-	// idleReadings is the interval at which the counts of an idle unit are read, in
-	// readings. The counts are cumulative, so skipped readings lose no events.
+	// The counts of an idle unit are read only at every idleReadings-th reading. The
+	// counts are cumulative, so skipped readings lose no events.
 	idleReadings = 8
 )
 
-// CPUThrottling is the name of the monitor of throttling. Its value is the share of CFS
-// periods in which the unit was throttled. Throttling of an ancestor cgroup is weighted
-// by the part of the ancestor's quota that the unit uses.
+// CPUThrottling is the name of the monitor that measures throttling. Its value is the
+// share of CFS periods in which the unit was throttled. Throttling of an ancestor cgroup
+// is weighted by the part of the ancestor's quota that the unit uses.
 const CPUThrottling = "cpu_throttling"
 
 // throttling is the meter of cpu_throttling. Each reading considers the unit's cgroup and

@@ -173,7 +173,7 @@ func (w *Watcher) processOf() procfs.Process {
 }
 
 // From returns the file or event that the i-th monitor is read from. While the monitor is
-// unavailable, it returns an empty text.
+// unavailable, it returns an empty string.
 func (w *Watcher) From(i int) string {
 	if w.slots[i].unavailable {
 		return ""

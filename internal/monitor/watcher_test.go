@@ -74,9 +74,8 @@ func (h *host) cgroup(file, content string) {
 func (h *host) watch(monitors ...string) *Watcher { return h.watchKeeping(64, monitors...) }
 
 // watchKeeping returns a Watcher that keeps at most keep files open. An open file of a
-// cgroup cannot be read after the cgroup was removed (ENODEV). The tests use plain
-// files, which stay readable after their removal. The tests therefore notice a removed
-// file only if keep is 0.
+// real cgroup cannot be read after the cgroup was removed (ENODEV). The plain files of the
+// tests, however, stay readable, so the tests notice a removed file only if keep is 0.
 func (h *host) watchKeeping(keep int, monitors ...string) *Watcher {
 	s, err := NewSource(h.tree, Options{MaxOpenFiles: keep})
 	require.NoError(h.t, err)

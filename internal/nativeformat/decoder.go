@@ -266,9 +266,9 @@ func (r *reading) text(into *Name) bool {
 	return true
 }
 
-// stack reads frames. When all frames are complete, it calls visit with the sample.
-// Most of a large buffer consists of codes that are already defined. reading.known
-// reads such codes faster.
+// stack reads frames. When all frames are complete, it calls visit with the sample. Most
+// of a large buffer consists of codes that are already defined, which reading.known reads
+// faster.
 func (r *reading) stack() bool {
 	d := r.d
 	n := 0

@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package nativeformat reads the buffers that the profiler of the OpenTelemetry .NET
-// Automatic Instrumentation passes to its exporter plugin. They contain thread samples,
+// Automatic Instrumentation passes to its exporter plugin. A buffer contains thread samples,
 // allocation samples or the selective sampler's samples.
 //
-// Records have no length. After a fault the start of the next record is unknown. The rest
-// of the buffer is not read, because it would give wrong samples.
+// Records contain no length, so the start of the next record is unknown after a fault. The
+// decoder then ignores the rest of the buffer, because it could only return wrong samples.
 //
 // # Records
 //

@@ -100,9 +100,9 @@ func kindOf(b byte) Format {
 	return []Format{threads, frequent, allocations, selected}[b%4]
 }
 
-// checkEncode encodes records in batches of equal times. The decoded result
-// must equal want. If the buffer was too small, the decoded result must
-// equal the first part of want.
+// checkEncode encodes records. Consecutive records with the same time form one batch. The
+// decoded result must equal want. If the encoder's buffer was too small, the decoded result
+// must equal the first part of want.
 func checkEncode(t *testing.T, f Format, records, want []Record) {
 	t.Helper()
 	e := NewEncoder(f)

@@ -10,9 +10,9 @@ import (
 	"unsafe"
 )
 
-// nameCost is the memory of a name in addition to its bytes. A name takes an entry of
-// texts and a slot of the map. nameCost is doubled because texts and the map have twice
-// as much room as needed just after they have grown.
+// nameCost is the memory that a name needs in addition to its bytes. Each name needs an
+// entry in texts and a slot in the map. nameCost is doubled because texts and the map are
+// only half full just after they have grown.
 const nameCost = 2 * (int(unsafe.Sizeof("")) + int(unsafe.Sizeof("")) + 8 + 1)
 
 // names is a set of names. The UTF-16 bytes of the names are the keys, so that looking up
@@ -39,8 +39,8 @@ func (n *names) reset() {
 	n.intern(raw)
 }
 
-// intern returns the Name of UTF-16 bytes. It does not keep raw. Each unpaired surrogate
-// becomes U+FFFD.
+// intern returns the Name of a UTF-16 string, and adds the string if it is new. Each unpaired
+// surrogate becomes U+FFFD. intern does not retain raw.
 func (n *names) intern(raw []byte) Name {
 	if name, ok := n.known[string(raw)]; ok {
 		return name

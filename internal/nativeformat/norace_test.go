@@ -5,7 +5,7 @@
 
 package nativeformat_test
 
-// raceDetector reports whether the tests run with the race detector. With the race
-// detector, tests that change every byte are reduced. Such tests would take minutes,
-// and they start no goroutines.
+// raceDetector reports whether the tests run with the race detector. If so, tests that
+// change every byte are shortened, because they would take minutes. These tests start
+// no goroutines, so the race detector would find no races.
 const raceDetector = false

@@ -35,7 +35,7 @@ type Sample struct {
 	// Selected reports whether the thread is selected for frequent sampling. See
 	// [Format.FrequentSampling].
 	Selected bool
-	// TraceID and SpanID are zeros if no span was active.
+	// TraceID and SpanID are zero if no span was active.
 	TraceID [16]byte
 	SpanID  [8]byte
 	// Type is the type of the allocated object, and Bytes is its size. They are set only

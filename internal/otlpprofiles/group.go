@@ -36,7 +36,8 @@ type profileKey struct {
 	typ      *samples.Type
 	period   int64
 	window   *samples.CaptureWindow
-	// from and until are the capture time span of samples that were not Sent.
+	// from and until are the time range in which the samples were captured. They are 0 if
+	// the type is Sent or window is not nil.
 	from, until int64
 }
 
@@ -92,8 +93,8 @@ func newGroup(k profileKey, batch *samples.Batch) *profileGroup {
 	return g
 }
 
-// profileAttributes returns the attributes of a profile. All values are text,
-// because Parca drops all other values.
+// profileAttributes returns the attributes of a profile. All values are strings, because
+// Parca drops all other values.
 func profileAttributes(t *samples.Type, lost, charged int64) (all []attribute) {
 	add := func(has bool, key, value string) {
 		if has {

@@ -37,8 +37,8 @@ const (
 // these attributes into labels, and Pyroscope rejects a profile with a longer label.
 const maxLabel = 2048
 
-// yes is the value of boolean attributes that are true. It is a text, because backends show
-// only text. If a boolean attribute is false, it is omitted.
+// yes is the value of boolean attributes that are true. It is a string, because backends
+// show only strings. Boolean attributes that are false are omitted.
 const yes = "true"
 
 // label truncates a string to at most maxLabel bytes without splitting a character.
@@ -95,13 +95,14 @@ func NewBuilder(opts Options) *Builder {
 }
 
 // Build yields the batch as requests. Each request has its own dictionary. The tally
-// contains the number of events in the request. Events without a stack, and events whose
-// stack exceeds a request, are omitted. The locations must have been resolved. The
-// requests do not refer to the batch. The tally is valid until the next request.
+// contains the number of events in the request. Events without a stack are omitted, and
+// so are events whose stack does not fit into any request. The locations must have been
+// resolved. The requests do not refer to the batch. The tally is valid until the next
+// request.
 //
-// If the time of an event is outside of the profile's window, the event is moved to
-// the edge of the window. Otherwise, backends would reject the whole request
-// because of one such timestamp.
+// If the time of an event is outside the profile's window, the event is moved to the edge
+// of the window. Otherwise, a single such timestamp would make backends reject the whole
+// request.
 func (b *Builder) Build(batch *samples.Batch) iter.Seq2[pprofile.Profiles, Tally] {
 	return func(yield func(pprofile.Profiles, Tally) bool) {
 		defer b.begin() // releases the batch and the last request
@@ -189,8 +190,8 @@ const MaxLabels = 8
 // maxAttributes is the maximum number of attributes of a sample.
 const maxAttributes = 7 + MaxLabels
 
-// sampleKey identifies a Sample of a profile. Stacks with equal content have one index,
-// even if they belong to different processes.
+// sampleKey identifies a Sample of a profile. Stacks with equal content share an index, even
+// if they belong to different processes.
 type sampleKey struct {
 	stack, link int32
 	attributes  [maxAttributes]int32 // indices; 0 after the last
@@ -238,7 +239,8 @@ func (b *Builder) attributesOf(s *samples.Sample) []attribute {
 	return all
 }
 
-// size returns the marshalled size of the fields of a Sample that the key determines.
+// size returns the marshalled size of a Sample's stack index, link index and attribute
+// indices.
 func (k sampleKey) size() int {
 	attributes := 0
 	for _, i := range k.attributes {
@@ -314,7 +316,7 @@ func setAttributes(to pcommon.Map, attributes []samples.Attribute) {
 	}
 }
 
-// These constants are upper bounds of the marshalled parts of a request.
+// These constants are upper bounds on the marshalled sizes of parts of a request.
 const (
 	sampleBound = protosize.MaxLength + protosize.MaxIndex + protosize.MaxLength + 3*protosize.MaxIndex + protosize.MaxLength
 	// valueBound is the maximum size of one value and one timestamp.
@@ -325,8 +327,7 @@ const (
 		2 + 16 // id
 )
 
-// boundOf returns the upper bound of the size of a Sample without
-// its timestamps and values.
+// boundOf returns an upper bound on the size of a Sample without its timestamps and values.
 func boundOf(s *samples.Sample) int {
 	n := sampleBound
 	for _, has := range [...]bool{s.Selected, s.AllocType != "", s.Type.Blocked, s.Transport != samples.TransportNone, s.Link.Valid()} {
@@ -337,8 +338,8 @@ func boundOf(s *samples.Sample) int {
 	return n + strings.Count(s.Labels, "\x00")/2*protosize.MaxIndex
 }
 
-// sizes returns the upper bound of the size of each event of s. first is the additional
-// upper bound for the first event.
+// sizes returns an upper bound on the size of each event of s. first is an upper bound on
+// the additional size of the first event.
 func sizes(s *samples.Sample) (first, each int) {
 	if s.Type.Valued {
 		return 0, boundOf(s) + valueBound // one Sample per event
@@ -368,7 +369,7 @@ func (b *Builder) fits(g *profileGroup, s *samples.Sample, n int) int {
 	return max(0, min(n, left/each, (room-first)/each))
 }
 
-// headerOf returns the upper bound of the size of a profile without its samples.
+// headerOf returns an upper bound on the size of a profile without its samples.
 func headerOf(g *profileGroup) int {
 	return headerBound + len(g.attributes)*(protosize.MaxLength+protosize.MaxIndex)
 }
@@ -403,7 +404,7 @@ func (b *Builder) dictionaryBound(s *samples.Sample) int {
 	return n
 }
 
-// resourceBound returns the upper bound of the size of a resource and its scope.
+// resourceBound returns an upper bound on the size of a resource and its scope.
 func (b *Builder) resourceBound(r *samples.Resource) int {
 	n := 3*protosize.MaxLength + // the resource as a field, its attributes and its scopes
 		3*protosize.MaxLength + len(b.opts.ScopeName) + len(b.opts.ScopeVersion)

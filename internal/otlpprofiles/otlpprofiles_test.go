@@ -64,8 +64,8 @@ type built struct {
 	events   int
 }
 
-// build builds requests. It checks that each request follows the rules of all backends.
-// It also checks that no size is underestimated.
+// build builds requests. It checks that each request follows the rules of all backends, and
+// that no size is underestimated.
 func build(t testing.TB, opts Options, batch *samples.Batch) []built {
 	t.Helper()
 	var out []built

@@ -20,8 +20,8 @@ import (
 )
 
 // TestRecordedRequestsOfBothFormsAreRead decodes requests that were recorded from the
-// collector versions 0.159 and 0.164. It decodes them in the same way as the otlp
-// receiver. The attributes are inline or are references. Each request must equal the
+// collector versions 0.159 and 0.164, in the same way as the otlp receiver. The requests
+// contain their attributes either inline or as references. Each request must equal the
 // golden request of the CPU profile.
 func TestRecordedRequestsOfBothFormsAreRead(t *testing.T) {
 	read := func(path string) []byte {

@@ -89,9 +89,9 @@ func (s *Session) AttachHost() (*Attachment, error) {
 }
 
 // AttachCgroup samples the processes in a cgroup and in its descendants. dir is the
-// cgroup's directory in the hierarchy with the perf_event controller. This is the v2
-// hierarchy or the v1 hierarchy perf_event. The session must be HostWide. Call Detach
-// when the cgroup is gone.
+// cgroup's directory in the hierarchy with the perf_event controller, which is either the v2
+// hierarchy or the v1 hierarchy perf_event. The session must be HostWide. Call Detach when
+// the cgroup is gone.
 func (s *Session) AttachCgroup(dir string) (*Attachment, error) {
 	dir = filepath.Clean(dir)
 	return s.attach(&Attachment{session: s, split: s.splits, cgroup: dir, what: "cgroup " + dir})
@@ -109,13 +109,13 @@ func (s *Session) AttachProcess(pid int) (*Attachment, error) {
 	return s.attach(a)
 }
 
-// AttachThread samples the stack at every context switch of one thread, in a session
-// that samples switches. Threads that the thread starts are not sampled. After the
-// number of samples in the argument most, the kernel stops sampling on a CPU until More
-// is called. The attachment of the thread's process, cgroup or host still records the
-// switches and samples every Nth switch. SetSwitches has no effect on AttachThread. If
-// switches are split, the samples of the thread also have separate rings. If the thread
-// has ended, the error matches os.ErrProcessDone.
+// AttachThread samples one thread's stack at each of its context switches. The session must
+// sample switches. Threads that the thread starts are not sampled. The argument most is the
+// number of samples per CPU after which the kernel stops sampling until More is called. The
+// attachment of the thread's process, cgroup or host still records the switches and samples
+// every Nth switch. SetSwitches has no effect on AttachThread. If switches are split, the
+// samples of the thread also have separate rings. If the thread has ended, the error matches
+// os.ErrProcessDone.
 func (s *Session) AttachThread(pid, tid, most int) (*Attachment, error) {
 	a := &Attachment{session: s, pid: pid, tid: tid, most: max(most, 1), what: "thread " + strconv.Itoa(tid)}
 	if pid <= 0 || tid <= 0 || !s.switches {
@@ -160,13 +160,13 @@ func (s *Session) start(a *Attachment) error {
 	return nil
 }
 
-// maxApart is the maximum time that enable takes to stagger the events of the CPUs.
+// maxApart is the maximum time over which enable staggers the start of the CPUs' events.
 const maxApart = 20 * time.Millisecond
 
 // enable enables the events of a. The events of the host's CPUs start staggered over one
-// period. Suppose that two programs on two CPUs wait for each other. If both events fired
-// at once, the program that is interrupted first would make the other wait, so both would
-// be sampled too rarely.
+// period. Otherwise two programs that wait for each other on two CPUs would be interrupted at
+// the same time. The program that is interrupted first would make the other program wait, so
+// both programs would be sampled too rarely.
 func (a *Attachment) enable() error {
 	if a.tid > 0 {
 		return a.request(a.events, unix.PERF_EVENT_IOC_REFRESH, a.most)
@@ -291,9 +291,9 @@ func (s *Session) openOneThread(a *Attachment) error {
 	return nil
 }
 
-// openThreads opens an event per thread and CPU. A thread that an unattached
-// thread started has not inherited an event, so openThreads lists the threads
-// again until it finds no new threads.
+// openThreads opens an event per thread and CPU. A thread inherits the events of the thread
+// that starts it, but only if that thread is already attached. openThreads therefore lists
+// the threads again until it finds no new threads.
 func (s *Session) openThreads(a *Attachment) error {
 	attr := s.ofThread(s.period, !s.hostWide)
 	seen := make(map[int]struct{})
@@ -392,7 +392,8 @@ func (s *Session) publish(events, gone []*event) {
 }
 
 // Detach stops sampling a and closes its descriptors. Read still returns the samples left
-// in the rings, but without an Attachment. A second Detach has no effect.
+// in the rings. In a session that samples tracepoints, these samples still refer to a. In
+// other sessions, they have no Attachment. A second Detach has no effect.
 func (a *Attachment) Detach() error {
 	a.session.mu.Lock()
 	defer a.session.mu.Unlock()
@@ -460,12 +461,12 @@ func (a *Attachment) request(events []*event, request uint, value int) error {
 // it is full, which may cause one duplicate sample per thread.
 const maxLatest = 1 << 16
 
-// acceptThread reports whether a sample of a process's event counts. A thread that was
-// started during the attachment may have inherited events for only some CPUs. The next
-// round may then open events for this thread on all CPUs. Threads that this thread
-// starts inherit the events of both rounds. Only the event of the latest round counts,
-// because the latest round covers all CPUs. A thread never has two events of one round
-// on the same CPU.
+// acceptThread reports whether to accept a sample that was written by an event of a process.
+// A thread that was started during the attachment may have inherited events for only some
+// CPUs. The next round may then open events for this thread on all CPUs. Threads that this
+// thread starts inherit the events of both rounds. Only samples of the latest round are
+// accepted, because the latest round covers all CPUs. A thread never has two events of one
+// round on the same CPU.
 func (s *Session) acceptThread(rec *Record, e *event) bool {
 	if !s.inheritThread && rec.PID > 0 && rec.PID != e.attachment.pid {
 		s.foreign.Add(1)

@@ -26,8 +26,8 @@ type attributes struct {
 	// prompt reports whether each sample wakes the reader.
 	prompt    bool
 	registers record.RegisterSet
-	// switches reports whether the session samples context switches. tracepoints are
-	// sampled instead of time.
+	// switches reports whether the session samples context switches. tracepoints are the
+	// tracepoints that the session samples instead of time.
 	switches    bool
 	tracepoints []Tracepoint
 	// probes reports whether the session samples probes instead of time.
@@ -59,8 +59,8 @@ func (a attributes) attr(config, bits uint64) *unix.PerfEventAttr {
 const recordBits = unix.PerfBitMmap | unix.PerfBitMmap2 | unix.PerfBitComm | unix.PerfBitCommExec | unix.PerfBitTask
 
 // anchor returns the event that a ring is mapped from. The event has no counter. If records
-// is true, the event reports every process that runs on its CPU. It then starts enabled,
-// because a disabled event emits no records.
+// is true, the event reports every process that runs on its CPU, and starts enabled, because
+// a disabled event emits no records.
 func (a attributes) anchor(watermark int, records bool) *unix.PerfEventAttr {
 	// An event that excludes the kernel needs no right to sample the kernel.
 	bits := unix.PerfBitExcludeKernel | unix.PerfBitDisabled
@@ -111,8 +111,9 @@ func (a attributes) withStacks(attr *unix.PerfEventAttr) {
 	}
 }
 
-// hits returns the event that samples a tracepoint. The event starts disabled. Its records
-// contain the fields of other events' records, and additional fields.
+// hits returns the event that samples a tracepoint. The event starts disabled. In addition
+// to the fields that all events share, its records contain the hit count and the
+// tracepoint's own data.
 func (a attributes) hits(t Tracepoint, period int64) *unix.PerfEventAttr {
 	attr := sys.Attr(unix.PERF_TYPE_TRACEPOINT, t.ID, a.sampleType()|unix.PERF_SAMPLE_READ|unix.PERF_SAMPLE_RAW, unix.PerfBitDisabled)
 	if a.kernel == KernelTime || t.Everywhere {
@@ -208,8 +209,8 @@ func (t *featureTest) supported() bool {
 	return t.works
 }
 
-// maxControllers is the maximum number of bytes read from
-// /proc/cgroups. The file has about 500 bytes.
+// maxControllers is the maximum number of bytes read from /proc/cgroups. The file is
+// usually about 500 bytes long.
 const maxControllers = 64 << 10
 
 // unifiedOwnsPerfEvent reports whether the v2 tree owns perf_event. This is the case

@@ -17,9 +17,9 @@ import (
 	"github.com/hotprofile/hotprofile/test/programtest"
 )
 
-// TestCPUThatWasOffline covers a CPU that is offline for a short time. The events of the
-// CPU then end permanently. Sessions must notice this, even if the CPU is online again at
-// the next check of the list of online CPUs. The next session must use the CPU again.
+// TestCPUThatWasOffline covers a CPU that goes offline for a short time. The events of the
+// CPU end permanently. Sessions must detect this, even if the CPU is online again when the
+// list of online CPUs is checked next. The next session must use the CPU again.
 func TestCPUThatWasOffline(t *testing.T) {
 	cpu := hosttest.HotplugCPU(t)
 	online, err := OnlineCPUs()

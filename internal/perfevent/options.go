@@ -29,21 +29,21 @@ type Options struct {
 	// Period is the CPU time between two samples of a CPU or thread, at least 10 µs. 0
 	// means 1 s / 97. 97 is prime, so sampling does not run in lockstep with timers.
 	Period time.Duration
-	// If Switches is N and above 0, the session samples the stack at every Nth context
-	// switch of a thread off its CPU. The session then samples no time, and it records
-	// every switch. Switches needs KernelTime or KernelStacks, because threads are switched
-	// in the kernel.
+	// Switches selects the sampling of context switches instead of time. If Switches is a
+	// positive number N, the session records every switch, and samples the stack at every
+	// Nth switch that takes a thread off its CPU. Switches needs KernelTime or KernelStacks,
+	// because threads are switched in the kernel.
 	Switches int
 	// If Tracepoints is not empty, the session samples tracepoints instead of time. Tracepoints
 	// require HostWide, and either KernelTime or KernelStacks.
 	Tracepoints []Tracepoint
-	// Probes makes the session sample the hits of AttachProbe and their stacks, instead of
-	// time. Probes needs HostWide.
+	// Probes makes the session sample hits of the probes that AttachProbe places, with their
+	// stacks, instead of time. Probes needs HostWide.
 	Probes bool
 	// SplitSwitches makes AttachHost and AttachCgroup record context switches with separate
-	// events and in separate rings. If stacks arrive faster than they are read, they then do
-	// not displace switches. Switches of processes are not split, because that would
-	// double the events per thread and CPU.
+	// events and in separate rings. Stacks that arrive faster than they are read then do not
+	// displace switches. Switches of processes are not split, because that would double the
+	// events per thread and CPU.
 	SplitSwitches bool
 	// Kernel selects how the kernel is sampled. KernelTime and KernelStacks need additional
 	// rights. See Probe.
@@ -80,8 +80,9 @@ type Tracepoint struct {
 	Filter string
 	// Every is the number of hits per sample until SetHits changes it. 0 means 1.
 	Every int
-	// Everywhere reports whether AttachTracepoint samples the tracepoint on every CPU of
-	// the session, without stacks. Other attachments do not affect this.
+	// Everywhere reports whether the tracepoint is sampled on every CPU of the session,
+	// without stacks. Only AttachTracepoint samples such a tracepoint. Other attachments
+	// ignore it.
 	Everywhere bool
 }
 
@@ -92,12 +93,12 @@ const defaultPeriod = time.Second / 97
 
 // Stats contains the counters of a Session since it was opened.
 type Stats struct {
-	// Lost counts the samples and context switches that did not fit a ring. LostRecords
+	// Lost counts the samples and context switches that did not fit into a ring. LostRecords
 	// counts other records that did not fit. LostSamples counts samples that the kernel
 	// dropped earlier. Without HostWide, all records share one ring, and the kernel does
-	// not report the kind of a lost record. Lost then counts at most one lost record per
-	// Period and CPU as a sample. In a session that samples context switches, Lost then
-	// counts all lost records.
+	// not report the kind of a lost record. In this case, Lost counts at most one lost record
+	// per Period and CPU as a sample. If such a session samples context switches, Lost counts
+	// all lost records.
 	Lost, LostRecords, LostSamples uint64
 	// Throttled is the number of times that the kernel stopped
 	// an event that fired too often.
@@ -114,16 +115,16 @@ type Stats struct {
 	Duplicate, Foreign uint64
 }
 
-// recordRingSize returns the size of a CPU's ring of records. A process that starts,
-// executes a program and ends takes 1 to 2 KiB. At 1,000 such processes a second on one
-// CPU, a reader that is blocked for a quarter of a second loses no record.
+// recordRingSize returns the size of a CPU's ring of records. The records of a process that
+// starts, executes a program and ends need 1 to 2 KiB. If one CPU runs 1,000 such processes
+// a second, a reader can be blocked for a quarter of a second without losing a record.
 func recordRingSize(cpus int) int {
 	return min(max(16<<20/max(cpus, 1), 64<<10), 512<<10)
 }
 
-// sampleRingSize returns the size of a ring for samples. The ring has room for one second of
-// the deepest samples, because the reader may not run for a second. The size has a minimum
-// and a maximum. With copies of stacks, the rings of all CPUs together take at most 32 MiB,
+// sampleRingSize returns the size of a ring for samples. Between a minimum and a maximum, the
+// ring has room for one second of the deepest samples, because the reader may be delayed by
+// up to a second. With copies of stacks, the rings of all CPUs together need at most 32 MiB,
 // or 512 KiB each if that is more.
 func sampleRingSize(period int64, userStack, cpus int) int {
 	perSecond := int64(time.Second) / max(period, 1)

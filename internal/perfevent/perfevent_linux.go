@@ -12,8 +12,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent/internal/sys"
 )
 
-// Probe finds the rights by opening and closing one event of each kind, because no rule of
-// capabilities and sysctls applies to every kernel. The result is not cached, because a
+// Probe finds the rights by opening and closing one event of each kind, because the required
+// capabilities and sysctls differ between kernels. The result is not cached, because a
 // sysctl may change it.
 func Probe() Rights {
 	cpu := 0

@@ -17,9 +17,9 @@ import (
 )
 
 // SetPeriod changes the CPU time between two samples, which is Sample.Period. It reattaches
-// all attachments, because PERF_EVENT_IOC_PERIOD does not reach threads that inherited an
-// event. Their samples would keep the old period. An attachment whose process or cgroup has
-// ended is detached. SetPeriod fails in a session that samples context switches.
+// all attachments except probes. PERF_EVENT_IOC_PERIOD is not sufficient, because threads
+// that inherited an event would keep the old period. An attachment whose process or cgroup
+// has ended is detached. SetPeriod fails in a session that samples context switches.
 func (s *Session) SetPeriod(d time.Duration) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

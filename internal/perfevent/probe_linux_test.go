@@ -25,7 +25,7 @@ import (
 //go:noinline
 func probed(first, second, third int) int { return first + second + third }
 
-// offsetOf returns the offset of a function of this program in the program's file.
+// offsetOf returns the file offset of a function of this program.
 func offsetOf(t testing.TB, function any) uint64 {
 	t.Helper()
 	pc := uint64(reflect.ValueOf(function).Pointer())
@@ -61,7 +61,7 @@ func attachProbed(t testing.TB, s *Session) *Attachment {
 	return attached(t)(s.AttachProbe(f, offsetOf(t, probed)))
 }
 
-// probeHits returns the third arguments of all hits so far.
+// probeHits returns the third argument of each hit so far.
 func probeHits(s *Session, from *Attachment) (values []uint64) {
 	var rec Record
 	for s.Read(&rec) {

@@ -51,8 +51,8 @@ type Session struct {
 	latest map[int]uint64
 	// duplicate, foreign and unsampled are counters for Stats.
 	duplicate, foreign, unsampled atomic.Uint64
-	// threadHits holds the hit count of each thread and inherited event at the thread's
-	// last sample. Only the reader uses threadHits.
+	// threadHits holds hit counts by thread and inherited event. Each count is the count at
+	// the thread's last sample. Only the reader uses threadHits.
 	threadHits map[int]map[uint64]uint64
 
 	// mu guards the attachments and their settings.

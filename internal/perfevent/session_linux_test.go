@@ -177,8 +177,9 @@ func TestHostIsSampled(t *testing.T) {
 	require.Zero(t, s.Stats().Corrupt)
 }
 
-// TestClockOffsetLeadsToTheWallClock allows for an interruption between the readings of
-// two clocks. The result is then wrong by at most half of the time between them.
+// TestClockOffsetLeadsToTheWallClock compares ClockOffset with the wall clock. If the test
+// is interrupted between the readings of the two clocks, the offset is inexact. The error
+// is at most half of the time between the readings.
 func TestClockOffsetLeadsToTheWallClock(t *testing.T) {
 	before := sys.Monotonic()
 	offset := ClockOffset()
@@ -205,10 +206,10 @@ func TestTimeInTheKernelWithoutKernelStacks(t *testing.T) {
 	})
 }
 
-// TestKernelSamplesOfAProcessSumToItsCPUTime checks that the periods of the samples add
-// up to the CPU time. So no CPU time is sampled twice or missed. Threads that start
-// during attaching inherit some events and also get their own events. This also applies
-// to threads that these threads start later.
+// TestKernelSamplesOfAProcessSumToItsCPUTime checks that the periods of the samples add up
+// to the CPU time, so that no CPU time is sampled twice or missed. Threads that start during
+// attaching inherit some events and also get their own events. The same applies to threads
+// that such threads start later.
 func TestKernelSamplesOfAProcessSumToItsCPUTime(t *testing.T) {
 	for name, test := range map[string]struct{ hostWide, racing bool }{
 		"own":                      {false, false},
@@ -559,7 +560,7 @@ func TestLostRecordsAreNotSamples(t *testing.T) {
 	require.Zero(t, s.Stats().Lost, "nothing is sampled")
 }
 
-// TestRecordsWakeTheReader checks that process records end a Wait without a timeout.
+// TestRecordsWakeTheReader checks that process records end a Wait that has no timeout.
 func TestRecordsWakeTheReader(t *testing.T) {
 	for _, hostWide := range []bool{false, true} {
 		t.Run("host-wide "+strconv.FormatBool(hostWide), func(t *testing.T) {

@@ -24,10 +24,10 @@ for _ in range(100000): time.sleep(0.002)`
 // asleep is the duration of one sleep of sleeper.
 const asleep = 2 * time.Millisecond
 
-// blocked reads many waits of a thread. The first wait is at least as long as a sleep of
-// sleeper. stacks is the number of waits with a stack that was sampled just before. slept
-// is the total duration of the waits. span is the time from the start of the first wait to
-// the end of the last wait.
+// blocked reads records until it has seen the given number of waits of a thread. The first
+// wait is at least as long as a sleep of sleeper. stacks is the number of waits whose stack
+// was sampled when the wait began. slept is the total duration of the waits. span is the time
+// from the start of the first wait to the end of the last wait.
 func blocked(t *testing.T, s *Session, tid, many int) (waits, stacks int, slept, span time.Duration) {
 	t.Helper()
 	var out, began int64
@@ -249,7 +249,8 @@ func TestThreadIsSampledUntilItHasEnough(t *testing.T) {
 	defer func() { _, _ = cmd.Process.Kill(), cmd.Wait() }()
 	pid, cpus := cmd.Process.Pid, len(s.CPUs())
 	attached(t)(s.AttachHost())
-	// samplesUntil returns the number of samples before the given number of switches.
+	// samplesUntil reads records until the thread was switched off its CPU the given number
+	// of times. It returns the number of samples among these records.
 	samplesUntil := func(switches int) (samples int) {
 		readUntil(t, s, "switches", func(r *Record) bool {
 			switch {

@@ -26,7 +26,8 @@ type hits struct {
 	// such as the first hit of a loop. The next sample also represents the hits of the
 	// dropped sample.
 	drawn atomic.Int64
-	// final is the number of hits when the event was closed. closed is the time of closing.
+	// final is the number of hits when the event was closed. closed is the time at which the
+	// event was closed.
 	final  uint64
 	closed int64
 }
@@ -93,10 +94,10 @@ func (s *Session) openHits(a *Attachment, pid, cpu, output, flags int, inherit b
 	return nil
 }
 
-// SetHits sets the number of hits per sample of an attachment's tracepoints, by index. 0
-// leaves a number unchanged. Each event uses draw(mean) until the next call, and draw must
-// average mean. A fixed number would run in lockstep with loops, so call SetHits
-// repeatedly, even with the same mean. Record.Hits is correct for any numbers.
+// SetHits sets the number of hits per sample for each of an attachment's tracepoints, by
+// index. 0 leaves a number unchanged. Each event uses draw(mean) until the next call, and
+// draw must average mean. A fixed number would run in lockstep with loops, so call SetHits
+// repeatedly, even with the same mean. Record.Hits is correct whatever numbers draw returns.
 //
 // If a mean changes, SetHits replaces the events of a process, because threads that
 // inherited an event keep its period. A process that has ended is detached.

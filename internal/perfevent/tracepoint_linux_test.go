@@ -18,8 +18,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/programtest"
 )
 
-// sends returns the tracepoint of data that sockets send, and the fields of
-// the tracepoint.
+// sends returns the tracepoint that a socket hits when it sends data, and the fields of the
+// tracepoint.
 func sends(t *testing.T) (Tracepoint, []tracefs.Field) {
 	t.Helper()
 	f, err := tracefs.Find(hosttest.Tracefs(t))

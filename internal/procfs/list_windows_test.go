@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// TestMain also implements the other process of the tests. The process waits until its
-// standard input ends.
+// TestMain runs the tests, or the other process that the tests start. The other process
+// waits until its standard input ends.
 func TestMain(m *testing.M) {
 	if os.Getenv("HOTPROFILE_TEST_WAIT") == "" {
 		os.Exit(m.Run())

@@ -12,8 +12,8 @@ import (
 )
 
 // Root identifies the root directory of a process by its mount namespace and the
-// directory's path there. It is never 0. Unlike stat, Root does not access the file system,
-// which might hang.
+// directory's path in this namespace. The result is never 0. Unlike stat, Root does not
+// access the file system, which might hang.
 func (fs FS) Root(pid int) (uint64, error) { return fs.rootNamedBy(pid, fs.File(pid, "root")) }
 
 // rootNamedBy returns the result of [FS.Root] for a process whose root directory
@@ -33,8 +33,8 @@ func (fs FS) rootNamedBy(pid int, link string) (uint64, error) {
 	return max(1, binary.NativeEndian.Uint64(sum[:])), nil
 }
 
-// maxAuxv is the maximum number of bytes read from an auxv
-// file. The file has about 350 bytes.
+// maxAuxv is the maximum number of bytes read from an auxv file. The file is usually about
+// 350 bytes long.
 const maxAuxv = 16 << 10
 
 // EntryPoint returns the address at which a process's program started, which

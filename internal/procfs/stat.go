@@ -9,15 +9,16 @@ import (
 	"time"
 )
 
-// MaxStat is the maximum number of bytes read from a stat file. A
-// stat file has about 300 bytes.
+// MaxStat is the maximum number of bytes read from a stat file. A stat file is usually
+// about 300 bytes long.
 const MaxStat = 4 << 10
 
 // A Stat holds the fields of /proc/PID/stat, or of a thread's stat file, that callers need.
 // See proc_pid_stat(5). Times are in clock ticks.
 type Stat struct {
-	// Comm is the name of the main thread. It aliases the parsed file, and may contain any
-	// byte except zero. The kernel writes at most 64 bytes.
+	// Comm is the name of the thread. For a process, it is the name of the main thread. Comm
+	// aliases the parsed file, and may contain any byte except zero. The kernel writes at
+	// most 64 bytes.
 	Comm         []byte
 	PPID         int
 	Kernel       bool   // a kernel thread

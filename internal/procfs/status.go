@@ -8,9 +8,9 @@ import (
 	"strconv"
 )
 
-// MaxStatus is the maximum number of bytes read from a status file. A status
-// file has about 1500 bytes, plus 11 bytes for each group of its user. A
-// user has at most 65536 groups.
+// MaxStatus is the maximum number of bytes read from a status file. A status file is about
+// 1500 bytes long, plus 11 bytes for each group of the process's user. A user has at most
+// 65536 groups.
 const MaxStatus = 1 << 20
 
 // A Status holds the fields of /proc/PID/status, or of a thread's status file, that callers

@@ -12,7 +12,8 @@ import (
 )
 
 // Label returns a label for [Key.Labels]. The key and the value end with a zero byte. Zero
-// bytes in the value are replaced, because these could forge another label.
+// bytes in the value are replaced, because otherwise the rest of the value could pass for
+// another label.
 func Label(key, value string) string {
 	return key + "\x00" + strings.ReplaceAll(value, "\x00", "?") + "\x00"
 }
@@ -32,7 +33,7 @@ type Key struct {
 	// Transport is the transport protocol of a network sample. It is 0 for all other
 	// samples.
 	Transport Transport
-	// Selected reports that the service samples this thread frequently (.NET).
+	// Selected reports whether the .NET service samples this thread frequently.
 	Selected bool
 	// AllocType is the type of the allocated object, if known.
 	AllocType string
@@ -42,8 +43,9 @@ type Key struct {
 	// Window is the capture window of samples that were Sent. If it is nil, the times of
 	// the samples define the window.
 	Window *CaptureWindow
-	// Capture is the time span in which samples were captured if they were not Sent. If
-	// Capture is nil, the time span is the whole capture window of the batch.
+	// Capture is the time span in which samples were captured. It applies only to samples
+	// whose type is not Sent. If Capture is nil, the time span is the whole capture window of
+	// the batch.
 	Capture *Capture
 }
 
@@ -216,8 +218,8 @@ func (b *Batch) hold(r *Resource, s *Stack) {
 	}
 }
 
-// AddLost counts samples that the kernel lost in this capture window, for the sampler of
-// a type. The processes of lost samples are unknown.
+// AddLost counts n samples that the kernel lost in this capture window. They are counted for
+// the sampler of type t, because the processes of lost samples are unknown.
 func (b *Batch) AddLost(t *Type, n uint64) {
 	b.lost[t.sampler()] += int64(min(n, math.MaxInt64))
 }

@@ -43,8 +43,8 @@ type Resource struct {
 	PID int
 	// Attributes are sorted by key. Keys are unique and not empty.
 	Attributes []Attribute
-	// Starting is set if the kernel was still starting the program. The environment of
-	// the program was then not yet known. Otherwise, Starting is nil.
+	// Starting is set if the kernel was still starting the program, so that the program's
+	// environment was not known yet. Otherwise, Starting is nil.
 	Starting *Starting
 }
 
@@ -94,7 +94,7 @@ type Mapping struct {
 
 	// BuildID is the GNU build id in hexadecimal digits. It is empty if there is no build id.
 	BuildID string
-	// GoBuildID is Go's own build id. It is empty if there is none.
+	// GoBuildID is Go's own build id. It is empty if there is no Go build id.
 	GoBuildID string
 }
 
@@ -115,11 +115,11 @@ type Location struct {
 	Type FrameType
 	// Mapping is nil for code without a file.
 	Mapping *Mapping
-	// Address is the virtual address in the process. For a call, it is the return
-	// address. The return address is the address after the call.
+	// Address is the virtual address in the process. For a call, it is the return address,
+	// which is the address after the call.
 	Address uint64
-	// Leaf reports that Address is the interrupted instruction and not a return address.
-	// In this case, line lookup does not step back into the call.
+	// Leaf reports whether Address is the interrupted instruction instead of a return
+	// address. If so, line lookup does not step back into the call.
 	Leaf bool
 
 	// The symbolizer sets the following fields on the emitting goroutine. It removes
@@ -136,10 +136,10 @@ type Location struct {
 // Stack is a call stack, with the leaf first.
 type Stack struct {
 	Locations []*Location
-	// Truncated reports that the stack does not reach the entry function of the thread.
+	// Truncated reports whether the stack ends before the entry function of the thread.
 	Truncated bool
-	// Whole reports that the stack is known to reach the entry function of the
-	// thread, with or without symbols.
+	// Whole reports whether the stack is known to reach the entry function of the thread,
+	// with or without symbols.
 	Whole bool
 	// Wait is the reason why a thread with this stack is blocked. The emitting goroutine
 	// derives the reason from the names of kernel functions.
@@ -214,18 +214,19 @@ type Type struct {
 	// counted under CountedAs.
 	Sampler   string
 	CountedAs *Type
-	// Sent reports that another program sent the samples. The samples already have
-	// names. Their times are from the clock of that program, and define when the
-	// samples were captured. The batch counts the memory of such samples, because there
-	// is no other limit on this memory.
+	// Sent reports whether another program sent the samples. Such samples already have
+	// names. Their times are from the clock of that program, and define when the samples
+	// were captured. The batch counts the memory of such samples, because there is no other
+	// limit on this memory.
 	Sent bool
-	// Blocked means that the stacks of this type come from blocked threads. These stacks
-	// have a Wait.
+	// Blocked reports whether the stacks of this type come from blocked threads. Such
+	// stacks have a Wait.
 	Blocked bool
-	// Spread reports that the times are unknown and were spread evenly over the capture
+	// Spread reports whether the times are unknown and were spread evenly over the capture
 	// window.
 	Spread bool
-	// Unscaled reports that sums of values are not a rate.
+	// Unscaled reports whether the values were not scaled to all events, so that a sum of
+	// values is not a rate.
 	Unscaled bool
 	// Scaled describes the way in which values were scaled. It is empty
 	// if values were not scaled.
@@ -238,7 +239,7 @@ var OnCPU = &Type{Name: "samples", Unit: "count", PeriodName: "cpu", PeriodUnit:
 // OffCPU is the time during which threads were blocked. RunQueue is the time during which
 // runnable threads waited for a CPU. A value is the length of one wait, or of the part of
 // a longer wait that is inside the capture window. Its timestamp is the last nanosecond of
-// the wait. One of Period switches is sampled with its stack. If Period is above 1, the
+// the wait. One in Period switches is sampled with its stack. If Period is above 1, the
 // scaled types are used.
 var (
 	OffCPU         = &Type{Name: "off_cpu", Unit: "nanoseconds", PeriodName: "context_switches", PeriodUnit: "count", Valued: true, Blocked: true, Sampler: "off_cpu"}
@@ -266,11 +267,10 @@ const (
 	scaledToAssumedPeriod = scaledToPeriod + "; the period is assumed: runtime.MemProfileRate could not be read"
 )
 
-// DotnetThreads is the wall-clock time of managed threads. These threads may be
-// waiting. DotnetSelected is a separate profile of the threads that a service samples
-// frequently. The value of a sample is the time that the sample represents. Values are
-// times because the two profiles have different periods, and backends add up both
-// profiles.
+// DotnetThreads is the wall-clock time of managed threads, including threads that wait.
+// DotnetSelected is a separate profile of the threads that a service samples frequently.
+// The value of a sample is the time that the sample represents. Values are times because
+// the two profiles have different periods, and backends add up both profiles.
 var (
 	DotnetThreads  = &Type{Name: "wall", Unit: "nanoseconds", PeriodName: "wall", PeriodUnit: "nanoseconds", Valued: true, Sampler: "dotnet_threads", Sent: true}
 	DotnetSelected = &Type{Name: "wall", Unit: "nanoseconds", PeriodName: "wall", PeriodUnit: "nanoseconds", Valued: true, Sampler: "dotnet_selected", Sent: true}
@@ -349,11 +349,10 @@ type CaptureWindow struct{ Start, End int64 }
 // profile has no time per sample.
 var PprofCPU = &Type{Name: "samples", Unit: "count", PeriodName: "cpu", PeriodUnit: "nanoseconds", Sampler: "pprof_cpu", Sent: true, Spread: true}
 
-// These types describe the other pprof profiles. There are profiles of the allocations
-// in a capture window, and of the memory in use at the end of the window. Other
-// profiles contain the numbers of goroutines and of created threads, and the waits of
-// goroutines. Block and mutex profiles have separate type names here, because pprof
-// uses the same names, contentions and delay, for both.
+// These types describe the other pprof profiles. Pprof profiles exist for the allocations in
+// a capture window, the memory in use at its end, the numbers of goroutines and of created
+// threads, and the waits of goroutines. Block and mutex profiles have separate type names
+// here, because pprof uses the same names, contentions and delay, for both.
 var (
 	PprofAllocObjects     = pprofSpace("alloc_objects", "count", "pprof_allocs")
 	PprofAllocSpace       = pprofSpace("alloc_space", "bytes", "pprof_allocs")

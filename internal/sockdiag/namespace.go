@@ -42,7 +42,7 @@ func Open(file *os.File) (*Namespace, error) {
 		n.Close()
 		return nil, err
 	}
-	// Linux reports closed connections since version 4.2.
+	// Linux has reported closed connections since version 4.2.
 	if n.closed, err = n.dial(1<<(groupTCP4-1) | 1<<(groupTCP6-1)); err != nil {
 		n.closed = nil
 	} else {

@@ -265,7 +265,7 @@ func TestRefusedConnectionsAreReported(t *testing.T) {
 }
 
 // TestTheProcessStaysWhereItIs checks that the first thread of the process never enters
-// another namespace. If it did, it would stay there.
+// another namespace, because the thread would stay there.
 func TestTheProcessStaysWhereItIs(t *testing.T) {
 	a := hosttest.NewNetwork(t)
 	before, err := os.Readlink("/proc/self/ns/net")

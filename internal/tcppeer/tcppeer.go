@@ -57,7 +57,7 @@ func (f *Finder) Find(ctx context.Context, c net.Conn) ([]int, error) {
 }
 
 // accepted returns the inode of the socket at the other end of c. The socket has no inode
-// until the server accepts the connection, so accepted waits for this.
+// until the server accepts the connection, so accepted waits until then.
 func accepted(ctx context.Context, c net.Conn) (inode uint32, err error) {
 	deadline, _ := ctx.Deadline()
 	kernel, err := sockdiag.Open(nil)

@@ -5,8 +5,8 @@ package texts
 
 import "math"
 
-// Nearest returns the candidate with the smallest distance to a text, and this distance.
-// Without candidates, the distance is the largest int.
+// Nearest returns the candidate with the smallest edit distance to a string, and this
+// distance. Without candidates, the distance is the largest int.
 func Nearest(text string, candidates []string) (nearest string, least int) {
 	least = math.MaxInt
 	for _, c := range candidates {
@@ -17,8 +17,7 @@ func Nearest(text string, candidates []string) (nearest string, least int) {
 	return nearest, least
 }
 
-// distance returns the minimum number of bytes to insert, delete or replace to turn one
-// text into the other (Levenshtein).
+// distance returns the Levenshtein distance between two strings, in bytes.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

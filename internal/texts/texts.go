@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package texts shortens texts, and finds the most similar text among candidates.
+// Package texts shortens strings, and finds the candidate that is most similar to a string.
 package texts
 
 import (
@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// Short returns at most n bytes of the beginning of a text. It appends "…" if it cut the
-// text.
+// Short truncates a string to at most n bytes. If it truncates the string, it appends "…" to
+// the result.
 func Short(s string, n int) string {
 	if len(s) <= n {
 		return s

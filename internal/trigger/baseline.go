@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// dueBaseline is a machine whose baseline is due since a time.
+// dueBaseline is a machine whose baseline is due. since is the time at which the baseline
+// became due.
 type dueBaseline struct {
 	*machine
 	since int64

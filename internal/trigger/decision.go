@@ -18,8 +18,8 @@ const maxClosed = 16
 //
 // The value between two readings is Scale × ΔNum / ΔDen. For utilization, Num is the CPU
 // time used and Den is the capacity integrated over time. A change of capacity therefore
-// counts from the next reading on. The value of a gauge is Num, and Den is ignored. Do
-// not pass a failed reading to Observe as zero, because a missing value is not zero.
+// takes effect at the next reading. The value of a gauge is Num, and Den is ignored. Do not
+// pass a failed reading to Observe as zero, because a missing value is not zero.
 type Reading struct {
 	Time     time.Time
 	Num, Den float64
@@ -277,7 +277,7 @@ func (u *Decision) Admit(dst []*Opening, start, end time.Time) []*Opening {
 	return dst
 }
 
-// Openings appends the unit's open openings.
+// Openings appends the unit's openings that are not closed yet.
 func (u *Decision) Openings(dst []*Opening) []*Opening {
 	for i := range u.machines {
 		if m := &u.machines[i]; m.state == Profiling {

@@ -114,7 +114,8 @@ func (e *Engine) Lookup(name string) (*Decision, bool) {
 	return u, ok
 }
 
-// ActiveOpenings returns the number of open openings, without dry runs.
+// ActiveOpenings returns the number of openings that are not closed yet. Dry runs are not
+// counted.
 func (e *Engine) ActiveOpenings() int { return e.places.openings }
 
 // Evaluate makes every transition that is due. Openings close before new openings open. The

@@ -534,7 +534,7 @@ func (w *life) change(l *laws, r *rand.Rand) {
 	checkInvariants(l.t, w.e)
 }
 
-// serve changes a unit's service. The unit's cooldowns also count for the new service.
+// serve changes a unit's service. The unit's cooldowns then also apply to the new service.
 func (w *life) serve(l *laws, u *Decision, service string) {
 	u.SetService(service)
 	for p := range w.config.Policies {

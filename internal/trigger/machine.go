@@ -18,8 +18,8 @@ const (
 	retryAfter = time.Minute
 
 	// closedMemory is the time for which a closed opening admits late profiles. It is
-	// shorter than retryAfter. An opening without an accepted profile may still admit a
-	// late profile. During this time, the policy does not open again.
+	// shorter than retryAfter, so that a policy does not open again while a late profile of
+	// its last opening may still be accepted.
 	closedMemory = 30 * time.Second
 )
 
@@ -28,8 +28,7 @@ const (
 //
 // Invariants:
 //   - in Profiling, opening is open: not nil, with a zero ClosedAt
-//   - in all other states, opening is nil or the last
-//     opening, and the last opening is closed
+//   - in all other states, opening is nil, or it is the last opening, which is closed
 //   - resume is the state before the last opening; only an open baseline uses it
 //   - a baseline does not change notBefore
 //   - logged is empty if held is false
@@ -191,7 +190,6 @@ func (m *machine) fire(cause Cause, now time.Time) {
 	m.open(&Opening{Cause: cause, length: int64(m.policy.Duration)}, now, Fired)
 }
 
-// openBaseline opens the gate for a baseline.
 func (m *machine) openBaseline(now time.Time, at int64) {
 	nearest, _ := m.hottest(false, at)
 	m.open(&Opening{Cause: nearest, length: int64(m.policy.Baseline.Duration), Baseline: true}, now, BaselineDue)

@@ -21,8 +21,8 @@ type Cause struct {
 	Key       string // the monitor with its parameters, as in Monitor.Name
 }
 
-// Opening is one opening of a gate by a policy. After it closes, it is kept for as long as
-// it can admit late profiles.
+// Opening is one opening of a gate by a policy, by hand or by an alert. After the opening has
+// closed, it is kept for as long as it can admit late profiles.
 type Opening struct {
 	Cause
 	ID     string
@@ -32,9 +32,9 @@ type Opening struct {
 
 	// FiredAt is the time of the trigger.
 	FiredAt time.Time
-	// DryRun reports that the opening exports no profiles. Baseline reports that the unit
-	// was cool. Manual reports that a person or an alert opened the gate. Alert is the
-	// key of the alert that opened the gate. If no alert opened it, Alert is empty.
+	// DryRun reports whether the opening exports no profiles. Baseline reports whether it is
+	// a baseline of a cool unit. Manual reports whether a person or an alert opened the gate.
+	// Alert is the key of the alert that opened the gate, or empty if no alert opened it.
 	DryRun, Baseline, Manual bool
 	Alert                    string
 	// LostUnit becomes true if an alert caused the opening and the unit disappears
@@ -140,9 +140,9 @@ func (o *Opening) admits(start, end time.Time) bool {
 	return end.After(o.FiredAt.Add(-o.preTrigger)) && start.Before(closed)
 }
 
-// before orders the openings that admit a profile. The opening that fired first comes
-// first. Within one evaluation, the hotter opening has the smaller number and comes first.
-// Baselines come last.
+// before orders the openings that admit a profile. Baselines come last. Other openings are
+// ordered by FiredAt. Openings that fired in the same evaluation are ordered by number,
+// because the hottest opening gets the smallest number.
 func (o *Opening) before(other *Opening) int {
 	return cmp.Or(order.Bools(o.Baseline, other.Baseline), o.FiredAt.Compare(other.FiredAt), cmp.Compare(o.number, other.number))
 }

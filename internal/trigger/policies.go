@@ -57,9 +57,9 @@ func (e *Engine) SetPolicies(monitors []Monitor, policies []Policy, now time.Tim
 type policyChange struct {
 	now  time.Time
 	next plan
-	// from maps each policy of the next plan to the policy of the last plan
-	// that it continues. to is the inverse mapping. An index of -1 means
-	// that there is no such policy.
+	// from maps each policy of the next plan to the policy of the current plan that it
+	// continues. to is the inverse mapping. An index of -1 means that there is no such
+	// policy.
 	from, to []int
 	// monitors maps each monitor to its previous index. A new monitor is mapped to -1.
 	monitors []int
@@ -99,7 +99,7 @@ func (s *policyChange) closeRemoved(u *Decision) {
 	}
 }
 
-// longest limits until to at most one Cooldown of the policy after now.
+// longest returns until, or the time one Cooldown after now if that is earlier.
 func (p *policy) longest(until, now time.Time) time.Time {
 	if latest := now.Add(p.Cooldown); until.After(latest) {
 		return latest
@@ -168,7 +168,6 @@ func (s *policyChange) held(was []bool, before, p *policy) []bool {
 	return held
 }
 
-// equal reports whether two conditions are the same.
 func (c Condition) equal(other Condition) bool {
 	a, b := c.ReleaseBelow, other.ReleaseBelow
 	c.ReleaseBelow, other.ReleaseBelow = nil, nil

@@ -47,8 +47,8 @@ func (q *queue) open(now time.Time, at int64) {
 	}
 }
 
-// obstructed returns the obstacle of a machine with a condition that holds. The unit
-// remembers that a budget is the obstacle.
+// obstructed returns the obstacle of a machine with a condition that holds. If the obstacle is
+// a budget, obstructed marks the unit as over budget.
 func (m *machine) obstructed(now time.Time, at int64) (why Reason) {
 	why, _, _ = m.obstacle(now, at)
 	m.unit.over = m.unit.over || why == OverBudget

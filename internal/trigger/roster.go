@@ -19,8 +19,9 @@ const defaultMaxGone = 10_000
 //
 // Invariants:
 //   - byName contains every unit; live[u.index] is u for each live unit
-//   - gone contains exactly the gone units, at most maxGone; the key of a unit is its field
-//     until, which is not later than the time that memory returns, unless it has passed
+//   - gone contains exactly the gone units, and at most maxGone units
+//   - gone is ordered by the field until of its units; until is not later than the time
+//     that memory returns, unless until has passed
 type roster struct {
 	byName    map[string]*Decision
 	live      []*Decision
@@ -82,8 +83,8 @@ func (r *roster) forget(u *Decision) {
 	r.gone.Remove(u)
 }
 
-// forgetDue forgets the due gone units whose cooldowns and openings no longer matter. For the
-// other due units, it forgets the closed openings that are too old.
+// forgetDue forgets the gone units whose cooldowns and openings no longer matter. For all
+// other gone units, it forgets only the closed openings that are too old.
 func (r *roster) forgetDue(now time.Time) {
 	for i := len(r.gone.Items) - 1; i >= 0; {
 		u := r.gone.Items[i]

@@ -51,12 +51,13 @@ func (s *service) with(policy int) *serviceCooldown {
 	return &s.cooldowns[len(s.cooldowns)-1]
 }
 
-// open reports whether the service has an open opening.
+// open reports whether an opening of the service is not closed yet.
 func (s *service) open() bool {
 	return slices.ContainsFunc(s.cooldowns, func(c serviceCooldown) bool { return c.open > 0 })
 }
 
-// last returns the time after which a service without an open opening may be forgotten.
+// last returns the time after which the service may be forgotten, unless one of its openings
+// is not closed yet.
 func (s *service) last(clock *clock) (last time.Time) {
 	for _, c := range s.cooldowns {
 		if c.until.After(last) {

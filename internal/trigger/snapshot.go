@@ -108,10 +108,10 @@ func longest(cooldowns []Cooldown) []Cooldown {
 	return slices.CompactFunc(cooldowns, func(a, b Cooldown) bool { return a.Name == b.Name && a.Policy == b.Policy })
 }
 
-// Restore applies a snapshot. Call it before the first Evaluate. If the wall clock was
-// set back since the snapshot, no time counts as passed. No cooldown becomes longer than
-// its policy allows, and no amount spent exceeds its budget. If the policy of a cooldown is
-// missing, the cooldown is kept for up to a day.
+// Restore applies a snapshot. Call it before the first Evaluate. If the wall clock was set
+// back since the snapshot, Restore assumes that no time has passed. No cooldown becomes longer
+// than its policy allows, and no amount spent exceeds its budget. If the policy of a cooldown
+// is missing, the cooldown is kept for up to a day.
 func (e *Engine) Restore(s Snapshot, now time.Time) {
 	r := budget.Restart{Taken: s.Taken, Passed: max(0, now.Round(0).Sub(s.Taken)), At: e.clock.at(now)}
 	e.await(r, s.Units, false, now)

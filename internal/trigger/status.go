@@ -22,9 +22,9 @@ type ConditionStatus struct {
 	// Guard is the guard monitor that keeps the condition from holding. It is empty if the
 	// guard holds or the monitor has no guard.
 	Guard string
-	// Off reports that the policy does not apply to the unit.
+	// Off reports whether the policy does not apply to the unit.
 	Off bool
-	// DryRun reports that the policy exports no profiles.
+	// DryRun reports whether the policy is a dry run, which exports no profiles.
 	DryRun bool
 	// Blocked is the obstacle that keeps the policy in Watching even if a condition holds:
 	// TooYoung, ServiceUnknown, ServiceCooling or OverBudget. If Blocked is OverBudget, Budget

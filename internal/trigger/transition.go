@@ -97,11 +97,11 @@ type Transition struct {
 	Opening *Opening
 	// Budget is the budget that keeps the gate shut. It is set only for OverBudget.
 	Budget string
-	// Repeated reports that another obstacle was already reported since a condition began
+	// Repeated reports whether another obstacle was already reported since a condition began
 	// to hold.
 	Repeated bool
 
-	// NothingExported reports that an opening ended and that none of its profiles was
-	// accepted. It is false for dry runs.
+	// NothingExported reports whether an opening ended without an accepted profile. It is
+	// false for dry runs.
 	NothingExported bool
 }

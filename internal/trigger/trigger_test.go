@@ -42,7 +42,6 @@ func (e *Engine) Stats() Stats {
 // Units returns the number of units. It does not count gone units.
 func (e *Engine) Units() int { return len(e.roster.live) }
 
-// checkInvariants checks the invariants of an engine and its parts.
 func checkInvariants(t *testing.T, e *Engine) {
 	must := func(ok bool, what string) {
 		if !ok {

@@ -21,9 +21,8 @@ import (
 // dialStale is the maximum time to find out whether a process still listens on a socket.
 const dialStale = time.Second
 
-// Abstract reports whether an endpoint is a name in Linux's abstract namespace.
-// Such a socket has no file and no permissions. Therefore every process in the
-// network namespace may connect.
+// Abstract reports whether an endpoint is a name in Linux's abstract namespace. Such a socket
+// has no file and no permissions, so every process in the network namespace may connect.
 func Abstract(path string) bool { return strings.HasPrefix(path, "@") }
 
 // Listen listens at path. mode is the mode of the socket's file. Closing the listener

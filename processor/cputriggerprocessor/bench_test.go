@@ -230,11 +230,11 @@ func (p *pipeline) unmarshal(b testing.TB, data []byte) pprofile.Profiles {
 	return request.Profiles()
 }
 
-// BenchmarkPipeline alternates between two ways through a pipeline. On the first way,
-// a batch passes directly from one end to the other. On the second way, the batch
-// also passes the gate. The metric of-pass-through is the throughput with the gate
-// relative to the throughput without the gate, by CPU time. The reported times and
-// allocations are the sum of both ways.
+// BenchmarkPipeline alternates between two pipelines. In the first pipeline, a batch passes
+// directly from one end to the other. In the second pipeline, the batch also passes the gate.
+// The metric of-pass-through is the throughput with the gate relative to the throughput
+// without the gate, by CPU time. The reported times and allocations are the sum of both
+// pipelines.
 func BenchmarkPipeline(b *testing.B) {
 	for _, c := range []struct {
 		name string

@@ -162,8 +162,8 @@ type PolicyConfig struct {
 // ItemConfig is one condition. It holds if the mean over a span is above the threshold, or
 // if enough readings within a period are above the threshold.
 type ItemConfig struct {
-	// Condition contains the name of the monitor, and the parameters of monitors of requests
-	// and metrics.
+	// Condition contains the name of the monitor. For request monitors and for the monitor
+	// named "metric", it also contains the parameters.
 	requests.Condition `mapstructure:",squash"`
 	// Events lists the events that memory_events counts: high, max, oom, oom_kill. By
 	// default the list is empty, and memory_events counts oom and oom_kill.
@@ -305,9 +305,9 @@ func defaultPolicy() PolicyConfig {
 	return PolicyConfig{Enabled: true, Duration: 30 * time.Second, Cooldown: 4 * time.Hour}
 }
 
-// Unmarshal refuses unknown keys, and durations without a unit. It names the
-// policies that have no name. If policies_from is set and policies is not set, it
-// removes the default policies.
+// Unmarshal rejects unknown keys, and durations without a unit. It gives each policy without a
+// name its default name. If policies_from is set and policies is not set, it removes the
+// default policies.
 func (cfg *Config) Unmarshal(conf *confmap.Conf) error {
 	if err := configlog.Gone(conf, goneKeys); err != nil {
 		return err

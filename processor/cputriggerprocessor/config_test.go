@@ -28,7 +28,7 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/requests"
 )
 
-// load reads a configuration like the collector does. It unmarshals and then validates.
+// load unmarshals and validates a configuration in the same way as the collector.
 func load(t testing.TB, text string) (*Config, error) {
 	t.Helper()
 	var m map[string]any
@@ -259,8 +259,8 @@ policies:
 	require.Equal(t, 900.0, cfg.readings().Warm[4], "a gauge may stay where it is")
 }
 
-// TestEventsOfMemoryAreMonitorsOfTheirOwn checks that each selection of events
-// is one monitor.
+// TestEventsOfMemoryAreMonitorsOfTheirOwn checks that each selection of events is a separate
+// monitor.
 func TestEventsOfMemoryAreMonitorsOfTheirOwn(t *testing.T) {
 	cfg, err := load(t, `
 policies:

@@ -138,7 +138,6 @@ func kinds(policies []PolicyConfig) []monitor.Kind {
 	})
 }
 
-// enabled returns the policies that are enabled.
 func (cfg *Config) enabled() []PolicyConfig {
 	return slices.DeleteFunc(slices.Clone(cfg.Policies), func(p PolicyConfig) bool { return !p.Enabled })
 }

@@ -63,7 +63,7 @@ func (r *reporter) publishPoliciesChanged(c policyChanges, version, from string,
 	r.events.PublishEvent(e)
 }
 
-// publishUnmatched publishes that a policy matches no unit.
+// publishUnmatched publishes an event about a policy that matches no unit.
 func (r *reporter) publishUnmatched(u units.Unused, now time.Time) {
 	why := u.Why
 	if u.Match != "" {
@@ -100,7 +100,8 @@ func event(name, body string, t units.Transition, more ...attribute.KeyValue) ho
 	return e
 }
 
-// nameOf returns the name of a transition's unit for people.
+// nameOf returns a human-readable name of a transition's unit. It is the service if the
+// service is known.
 func nameOf(t units.Transition) string { return cmp.Or(t.Service, t.Unit.Name()) }
 
 func figure(f float64) string { return strconv.FormatFloat(reason.Round(f), 'f', -1, 64) }

@@ -352,8 +352,8 @@ func TestBatchOfManyUnits(t *testing.T) {
 	require.EqualValues(t, 3000, held)
 }
 
-// jumped returns t as read from a clock whose wall clock was set forward by the given
-// duration. The monotonic clock is not changed.
+// jumped returns t with a wall clock reading that is later by the given duration, as if the
+// wall clock had been set forward. The monotonic clock reading is unchanged.
 func jumped(t time.Time, by time.Duration) time.Time {
 	wall := (*uint64)(unsafe.Pointer(&t)) // monotonic flag, 33 bits of seconds, 30 bits of nanoseconds
 	*wall += uint64(by/time.Second) << 30

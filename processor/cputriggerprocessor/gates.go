@@ -76,7 +76,7 @@ func (g *gates) process(n manual.Named) ([]identify.Identity, string) {
 	return g.byName(n.PID)
 }
 
-// isAddress reports whether a text is an address of this host, and not a loopback address.
+// isAddress reports whether a string is an address of this host, but not a loopback address.
 func isAddress(text string) bool {
 	ip := net.ParseIP(text)
 	if ip == nil || ip.IsLoopback() {

@@ -36,7 +36,7 @@ func linkedBatch(t *testing.T, end time.Time) pprofile.Profiles {
 	return pd
 }
 
-// labelFirst gives the first sample of a batch the attribute http.route.
+// labelFirst adds the attribute http.route to the first sample of a batch.
 func labelFirst(pd pprofile.Profiles, route string) {
 	labelled := pd.Dictionary().AttributeTable().AppendEmpty()
 	labelled.SetKeyStrindex(int32(pd.Dictionary().StringTable().Len()))
@@ -46,8 +46,8 @@ func labelFirst(pd pprofile.Profiles, route string) {
 	own.AttributeIndices().Append(int32(pd.Dictionary().AttributeTable().Len() - 1))
 }
 
-// observe observes spans of a container and waits until the container is known. The first
-// span has failed.
+// observe sends spans of a container, of which the first has failed. It then waits until
+// the container is known.
 func (r *rig) observe(ids ...byte) {
 	r.t.Helper()
 	td := ptrace.NewTraces()

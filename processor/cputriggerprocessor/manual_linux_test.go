@@ -25,9 +25,9 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/metadata"
 )
 
-// TestOpeningByHandMakesHotAndIsRememberedOverARestart runs the processor like a
-// collector does, with a server, a storage and the hot_units extension. A unit whose gate
-// is opened manually is hot. A budget that is used up remains used up after a restart.
+// TestOpeningByHandMakesHotAndIsRememberedOverARestart runs the processor with a server,
+// a storage and the hot_units extension, like in a collector. A unit whose gate is opened
+// manually must become hot. A used-up budget must stay used up after a restart.
 func TestOpeningByHandMakesHotAndIsRememberedOverARestart(t *testing.T) {
 	factory := hotunitsextension.NewFactory()
 	ext, err := factory.Create(t.Context(), extensiontest.NewNopSettings(factory.Type()), factory.CreateDefaultConfig())

@@ -33,15 +33,15 @@ func (h hotUnitsHost) GetExtensions() map[component.ID]component.Component {
 	return map[component.ID]component.Component{component.MustNewID("hot_units"): h.HotUnits}
 }
 
-// TestAUnitThatWaitsForTheNetwork checks that a slow wire with losses opens the gate of
-// the unit behind the wire. The unit's readings must contain the peer.
+// TestAUnitThatWaitsForTheNetwork checks that a slow network link that loses packets
+// opens the gate of the unit behind the link. The unit's readings must contain the peer.
 func TestAUnitThatWaitsForTheNetwork(t *testing.T) {
 	mine, theirs := hosttest.NewNetwork(t), hosttest.NewNetwork(t)
 	wire, _, far := hosttest.NewWire(t, mine, theirs)
 	c := hosttest.NewCgroup(t, "hotprofile-network")
-	// The unit's only process sleeps, so waiting for a CPU is not the reason. All
-	// connections in its network namespace belong to the unit, including the
-	// connections of this test.
+	// The unit's only process sleeps, so the gate does not open because of a wait for a
+	// CPU. All connections in the process's network namespace belong to the unit,
+	// including the connections of this test.
 	begin(t, c.Command("ip", "netns", "exec", mine.Name, "sleep", "1000"))
 
 	cfg, err := load(t, `

@@ -19,8 +19,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/configlog"
 )
 
-// These limits apply to a list of policies that is read at run time. They are needed
-// because each policy costs memory and evaluation time for each of up to 10,000 units.
+// These limits apply to a list of policies that is read at run time. The limits are
+// needed because each policy costs memory and evaluation time for each of up to 10,000
+// units.
 const (
 	maxPolicies     = 100
 	maxConditions   = 200    // conditions of all policies

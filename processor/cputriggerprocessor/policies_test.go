@@ -22,8 +22,9 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
 )
 
-// onePolicy returns a configuration without a recorder. Its policy fires within seconds.
-// The arguments are further keys of the policy and of the processor.
+// onePolicy returns a configuration without a recorder and with a policy that fires
+// within seconds. policy and processor contain further keys of the policy and of the
+// processor.
 func onePolicy(policy, processor string) string {
 	if policy != "" {
 		policy = ", " + policy
@@ -421,9 +422,9 @@ func TestCooldownsSurviveARestart(t *testing.T) {
 	require.Equal(t, "max_triggers_per_hour", second.logs.FilterMessage("gate not opened").FilterLevelExact(zapcore.InfoLevel).All()[0].ContextMap()["budget"])
 }
 
-// TestCooldownByServiceWaitsForTheFirstProfile checks that a gate stays shut before the
-// unit's first profile. Only the profile shows the unit's service, and the service might
-// be cooling down.
+// TestCooldownByServiceWaitsForTheFirstProfile checks that a gate stays shut until the
+// unit's first profile arrives. The service is unknown before the first profile, and
+// might be cooling down.
 func TestCooldownByServiceWaitsForTheFirstProfile(t *testing.T) {
 	for _, processor := range []string{"cooldown_by: service", "budgets: {max_triggers_per_service_per_hour: 3}"} {
 		t.Run(processor, func(t *testing.T) {

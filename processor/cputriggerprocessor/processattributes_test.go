@@ -81,8 +81,8 @@ func TestProfilesThatPassUnmatchedKeepTheirProcessAttributes(t *testing.T) {
 	require.Equal(t, want, allProfiles(all[0])[0].resource)
 }
 
-// TestUnitsOfProcessesAreToldApartWithoutTheirPID checks that a profile contains its
-// unit's name if the scope is process. The resource therefore does not need the pid.
+// TestUnitsOfProcessesAreToldApartWithoutTheirPID checks that profiles contain the name
+// of their unit if the scope is process. The resource then does not need the pid.
 func TestUnitsOfProcessesAreToldApartWithoutTheirPID(t *testing.T) {
 	r := newRig(t, "scope: process")
 	send := func() {

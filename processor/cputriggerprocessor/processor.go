@@ -46,8 +46,9 @@ import (
 )
 
 // cpuTrigger is the component. Separate goroutines take readings, read connections,
-// evaluate policies, discover units, and look up the units of requests. Four more
-// goroutines send recorded profiles. Two more read policies_from and write to the storage.
+// evaluate policies, discover units, and look up the units of requests. Two more
+// goroutines read policies_from and write to the storage. Another four goroutines send
+// recorded profiles.
 type cpuTrigger struct {
 	id        component.ID
 	telemetry component.TelemetrySettings
@@ -80,8 +81,8 @@ type cpuTrigger struct {
 	signals func(string) bool // reports whether a pipeline of a signal has this component id
 
 	// observing and serving stop the running parts, each list in reverse order. The parts
-	// of observing open gates, so they are stopped before the gates close. The parts of
-	// serving report closed gates, so they are stopped afterwards.
+	// in observing can open gates, so they are stopped before the gates close. The parts
+	// in serving report closed gates, so they are stopped after the gates have closed.
 	observing, serving parts
 	closed             atomic.Bool
 }
@@ -291,7 +292,7 @@ func doubtsOf(cfg *Config) (all []doubt) {
 
 // warnDoubtful logs a warning for each doubtful threshold. It also logs a warning if
 // policies need spans or metrics, but no traces or metrics pipeline contains this
-// component. The conditions of these policies never hold.
+// component, because the conditions of these policies never hold.
 func (p *cpuTrigger) warnDoubtful(cfg *Config) {
 	if len(cfg.conditions()) > 0 && p.signals != nil && !p.signals("traces") && !p.signals("metrics") {
 		p.log.Warn("policies need spans or metrics, and no traces or metrics pipeline has this component", zap.Stringer("component", p.id))
@@ -410,8 +411,8 @@ func (p *cpuTrigger) newCollector(tree *cgroup.Tree, source watch.Source) *watch
 	return c
 }
 
-// collect takes readings until the context ends. It starts as soon as the first scan has
-// found the units, and continues at each collection interval.
+// collect takes readings at each collection interval until the context ends. It also
+// takes readings as soon as the first scan has found the units.
 func (p *cpuTrigger) collect(ctx context.Context, c *watch.Collector, tree *cgroup.Tree, scanned <-chan struct{}) {
 	defer c.Close()
 	tick := time.NewTicker(p.cfg.CollectionInterval)
@@ -431,7 +432,7 @@ func (p *cpuTrigger) collect(ctx context.Context, c *watch.Collector, tree *cgro
 }
 
 // runEvaluations evaluates the policies at each evaluation interval until the context
-// ends. It also reports transitions between two evaluations.
+// ends. Transitions that occur between two evaluations are reported immediately.
 func (p *cpuTrigger) runEvaluations(ctx context.Context) {
 	tick := time.NewTicker(p.cfg.EvaluationInterval)
 	defer tick.Stop()

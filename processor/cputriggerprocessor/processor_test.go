@@ -405,8 +405,9 @@ func TestFailedReadingsAreGapsSaidOnce(t *testing.T) {
 	require.LessOrEqual(t, took, 6*time.Second, "the first reading stands for the time of the gap")
 }
 
-// TestUnavailableMonitorIsSaidOnce checks that each reason is logged once at info level,
-// for all units together. The debug log contains the reason once per unit.
+// TestUnavailableMonitorIsSaidOnce checks that each reason is logged at info level only
+// once, even if it applies to several units. The debug log contains the reason once per
+// unit.
 func TestUnavailableMonitorIsSaidOnce(t *testing.T) {
 	r := newRig(t, "")
 	r.watch(containerA, service)

@@ -103,9 +103,9 @@ func TestRecorderLetsOutWhatLedToTheTrigger(t *testing.T) {
 	require.EqualValues(t, 30, r.log("gate closed")[0].ContextMap()["samples"], "and six that arrived when it had closed")
 }
 
-// TestNoSampleIsLostAtTheSeams sends profiles some seconds after their end. Some profiles
-// from before the trigger therefore arrive after the trigger, and some profiles from
-// before the closing of the gate arrive after the closing.
+// TestNoSampleIsLostAtTheSeams sends each profile a few seconds after its end. Some
+// profiles from before the trigger therefore arrive after the trigger. Likewise, some
+// profiles from before the closing of the gate arrive after the closing.
 func TestNoSampleIsLostAtTheSeams(t *testing.T) {
 	for _, late := range []time.Duration{0, time.Second, 4 * time.Second, 5 * time.Second, 12 * time.Second, 25 * time.Second} {
 		for _, offset := range []time.Duration{0, time.Second, 3 * time.Second} {
@@ -697,8 +697,8 @@ func TestShutdownDoesNotWaitForEachRecord(t *testing.T) {
 	})
 }
 
-// severalHot returns units whose gates have just opened. The recorder holds two records
-// for each unit.
+// severalHot returns units whose gates have just opened, and for which the recorder holds
+// two records each.
 func severalHot(r *rig, n int) (ids []string) {
 	ids = r.manyContainers(n)
 	r.watch(ids...)
@@ -762,7 +762,8 @@ func newStuck(t *testing.T, r *rig) *stuck {
 }
 
 // TestASlowCallHoldsBackItsUnitAlone checks that at most a few calls run at the same
-// time, and only one call per unit. The records of a unit must be sent in order.
+// time. There is at most one call per unit, because the records of a unit must be sent in
+// order.
 func TestASlowCallHoldsBackItsUnitAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, fiveSeconds)

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// fileTimeout limits one read of a policy file.
+	// fileTimeout limits the time for one read of a policy file.
 	fileTimeout = 10 * time.Second
 
 	// reloadInterval is the time from the end of one read to the start of the next.
@@ -77,8 +77,8 @@ func (r *reloader) first(ctx context.Context) error {
 	return nil
 }
 
-// start starts the goroutine that reads policies. stop stops the goroutine and waits for it.
-// It does not wait for a file system that hangs.
+// start starts the goroutine that reads policies. stop stops this goroutine and waits
+// until it has ended, but does not wait for a file system that hangs.
 func (r *reloader) start() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup

@@ -106,8 +106,8 @@ func TestPoliciesChangeWhileGatesAreOpen(t *testing.T) {
 	require.Empty(t, r.log("gate closed"))
 	require.Empty(t, take(events))
 
-	// The next valid list clears the status. One policy stays, one is
-	// removed, one is added.
+	// The next valid list clears the status. Compared to the old list, one policy stays,
+	// one policy is removed, and one policy is added.
 	require.NoError(t, r.reload(path, threadPolicy+usagePolicy))
 	require.NoError(t, host.status())
 	require.NotEmpty(t, r.log("policies accepted again"))
@@ -161,8 +161,8 @@ func TestPoliciesChangeWhileGatesAreOpen(t *testing.T) {
 	require.Equal(t, []any{"threads"}, r.last("policies changed")["removed"])
 }
 
-// TestUnchangedReadingsGoOn changes another policy while a window fills. The window must
-// keep its readings.
+// TestUnchangedReadingsGoOn changes another policy while a window fills. The change must
+// not remove readings from the window.
 func TestUnchangedReadingsGoOn(t *testing.T) {
 	r, _, path := reloading(t, "- {name: long, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 30s}]}\n")
 	r.watch(containerA)
@@ -174,7 +174,7 @@ func TestUnchangedReadingsGoOn(t *testing.T) {
 }
 
 // TestPoliciesThatNeedSpansComeLater covers a reload that adds policies that need spans.
-// If no traces or metrics pipeline exists, this is logged once.
+// A single warning must be logged if no traces or metrics pipeline exists.
 func TestPoliciesThatNeedSpansComeLater(t *testing.T) {
 	r, _, path := reloading(t, usagePolicy)
 	fed := false
@@ -346,7 +346,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // TestPoliciesFromAServerWithAnAuthenticator checks that each request contains the
-// credentials. This includes requests that the server answers with 304.
+// credentials, even if the server answers it with 304.
 func TestPoliciesFromAServerWithAnAuthenticator(t *testing.T) {
 	unchanged := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

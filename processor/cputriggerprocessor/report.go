@@ -33,9 +33,8 @@ type reporter struct {
 	closes   []units.Transition   // closings whose requests are not published yet
 }
 
-// notOpened contains the reasons why a gate does not open. Each reason has a text for the
-// debug log and a text for the event. If coolingDown is true, the reason is counted as
-// cooling_down.
+// notOpened contains the reasons why a gate does not open, with their texts for the debug
+// log and for the event. Reasons with coolingDown are counted as cooling_down.
 var notOpened = map[trigger.Reason]struct {
 	log, event  string
 	coolingDown bool
@@ -87,9 +86,9 @@ func reasonFields(t units.Transition) []zap.Field {
 	return append(fields, zap.Float64("value", reason.Round(t.Cause.Value)), zap.Float64("threshold", t.Cause.Threshold))
 }
 
-// workloadFields returns log fields with the unit's names in Kubernetes. The
-// names come from the resource of the unit's profiles. If the unit has no
-// profiles, there are no fields.
+// workloadFields returns log fields with the unit's names in Kubernetes, which are read
+// from the resource of the unit's profiles. If no profile of the unit has arrived,
+// workloadFields returns no fields.
 func workloadFields(t units.Transition) (fields []zap.Field) {
 	for _, a := range t.Resource {
 		if key := string(a.Key); strings.HasPrefix(key, "k8s.") && strings.HasSuffix(key, ".name") {
@@ -111,8 +110,8 @@ func kindFields(o *trigger.Opening) (fields []zap.Field) {
 }
 
 // countedAs returns the policy under which an opening is counted. Openings by alert are
-// counted under manual. Alert names come from other systems, and could create any number of
-// series.
+// counted under manual. Otherwise the alert names of other systems could create any
+// number of series.
 func countedAs(t units.Transition) string {
 	if t.Opening.Alert != "" {
 		return trigger.Manual
@@ -183,7 +182,8 @@ func (r *reporter) heldBack(t units.Transition) {
 	r.log.Info("profiles held back", fieldsOf(t, zap.String("trigger_id", t.Opening.ID), zap.String("why", "over budget"), zap.String("budget", t.Budget))...)
 }
 
-// evaluate evaluates the policies and reports the transitions. Only one goroutine calls it.
+// evaluate evaluates the policies and reports the transitions. It must be called by one
+// goroutine only.
 func (p *cpuTrigger) evaluate() {
 	now := p.now()
 	p.units.Evaluate(now)
@@ -200,8 +200,8 @@ func (p *cpuTrigger) evaluate() {
 	}
 }
 
-// forgottenEpisode is the minimum time without a forgotten cooldown before forgotten
-// cooldowns are logged again.
+// forgottenEpisode is the minimum time without a forgotten cooldown after which a
+// forgotten cooldown is logged again.
 const forgottenEpisode = 10 * time.Minute
 
 // logForgotten logs once per episode that cooldowns of removed units were forgotten.

@@ -57,7 +57,7 @@ func attributeMap(t testing.TB, m map[string]any) pcommon.Map {
 }
 
 // rig is a processor with a fake clock, a fake host and fake readings. The processor's
-// goroutines do not run. The test runs each step itself.
+// goroutines do not run, because the test calls each step itself.
 type rig struct {
 	t         *testing.T
 	p         *cpuTrigger
@@ -205,7 +205,7 @@ func (w *fakeWatcher) Read(now time.Time, out []monitor.Result) {
 	delete(w.source.restarted, w.name)
 }
 
-// unset is the error of a monitor without a value.
+// unset is the error that a monitor without a value returns.
 const unset cgroup.Unavailable = "the test gave it no value"
 
 func (w *fakeWatcher) reading(m string, now time.Time, span float64) monitor.Reading {
@@ -341,8 +341,8 @@ func (r *rig) metric(name string) map[string]int64 {
 
 func (r *rig) samples() map[string]int64 { return r.metric("otelcol_cpu_trigger.samples") }
 
-// checkSum checks that each sample received was either counted under one outcome or is
-// held by the recorder.
+// checkSum checks that each received sample is either counted under one outcome or held
+// by the recorder.
 func (r *rig) checkSum() {
 	r.t.Helper()
 	sum, outcomes := r.metric("otelcol_cpu_trigger.recorder.samples")[""], r.samples()
@@ -370,8 +370,8 @@ func inService() part {
 
 var offCPU = &samples.Type{Name: "off_cpu", Unit: "nanoseconds", PeriodName: "off_cpu", PeriodUnit: "nanoseconds"}
 
-// batch builds profiles of the five seconds before end. Each part has its own mapping,
-// and all parts share one further mapping.
+// batch builds profiles of the five seconds before end. Each part has a mapping of its
+// own, and all parts share another mapping.
 func batch(t testing.TB, end time.Time, parts ...part) pprofile.Profiles {
 	t.Helper()
 	b := samples.NewBatch(16 << 20)
@@ -458,7 +458,6 @@ func marshalled(t *testing.T, pd pprofile.Profiles) []byte {
 	return bytes.TrimSpace(b)
 }
 
-// unit returns a watched unit.
 func (r *rig) unit(name string) *units.Unit {
 	r.t.Helper()
 	u, ok := r.p.units.Lookup(name)
@@ -472,7 +471,6 @@ func (r *rig) decision(name string) *trigger.Decision { return r.unit(name).Deci
 
 func (r *rig) userShare(name string) float64 { return r.unit(name).UserShare() }
 
-// openByHand opens the gate of a unit manually.
 func (p *cpuTrigger) openByHand(_ context.Context, name string, d time.Duration) (manual.Opened, error) {
 	t, err := p.unitNamed(name)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 )
 
-// selecting returns a configuration with one policy that fires within seconds. The policy
-// has the given match and exclude.
+// selecting returns a configuration whose only policy has the given match and exclude,
+// and fires within seconds.
 func selecting(match, exclude string) string {
 	return fmt.Sprintf(`{pre_trigger: 0s, policies: [{name: cpu, match: %s, exclude: %s, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}]}`, match, exclude)
 }
@@ -71,8 +71,8 @@ func TestPoliciesApplyToTheUnitsThatMatch(t *testing.T) {
 	}
 }
 
-// TestPolicyAppliesOnceAnyResourceMatched covers a unit with several processes. One
-// matching resource is enough.
+// TestPolicyAppliesOnceAnyResourceMatched covers a unit with several processes, for which
+// one matching resource is enough.
 func TestPolicyAppliesOnceAnyResourceMatched(t *testing.T) {
 	r := newRig(t, selecting("{process.executable.name: worker}", "{process.executable.name: debugger}"))
 	r.watch(containerA)

@@ -110,7 +110,7 @@ func TestWithoutAProfilesPipelineItDecidesAndWarns(t *testing.T) {
 }
 
 // TestPoliciesThatNeedSpansWarnWithoutThem checks that a warning is logged if no spans or
-// metrics can arrive. The conditions can never hold in this case.
+// metrics can arrive, because the conditions of the policies can then never hold.
 func TestPoliciesThatNeedSpansWarnWithoutThem(t *testing.T) {
 	f := NewFactory()
 	for want, signals := range map[int][]string{1: {"profiles"}, 0: {"profiles", "metrics"}} {

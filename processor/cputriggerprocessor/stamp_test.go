@@ -32,9 +32,9 @@ func TestStampingAddsEachAttributeOnce(t *testing.T) {
 	conformancetest.CheckDictionary(t, out)
 }
 
-// TestWorkersOfAUnitBeginAtDifferentTimes checks that the workers of a unit, which form
-// one series, get profiles with different start times. Otherwise the profiles would
-// violate the rules that r.received checks.
+// TestWorkersOfAUnitBeginAtDifferentTimes checks that the profiles of a unit's workers
+// have different start times, because the workers form one series. Otherwise the profiles
+// would violate the rules that r.received checks.
 func TestWorkersOfAUnitBeginAtDifferentTimes(t *testing.T) {
 	r := newRig(t, "")
 	r.fire(containerA)
@@ -47,8 +47,8 @@ func TestWorkersOfAUnitBeginAtDifferentTimes(t *testing.T) {
 	require.Len(t, begins, 3)
 }
 
-// labelsByType maps each profile type to the policy and the kind in the resource of its
-// profile.
+// labelsByType returns the policy and the kind on the resource of each profile, by
+// profile type.
 func labelsByType(pd pprofile.Profiles) map[string]string {
 	out := map[string]string{}
 	for _, p := range allProfiles(pd) {

@@ -29,13 +29,13 @@ const (
 	// new field does not require a change.
 	recordVersion = 1
 
-	// maxRecord limits a record, in bytes. 10,000 containers in cooldown need less than 2
-	// MiB per policy. A larger record is neither written nor read.
+	// maxRecord limits the size of a record, in bytes. A larger record is neither written
+	// nor read. 10,000 containers in cooldown need less than 2 MiB per policy.
 	maxRecord = 16 << 20
 
-	// openTimeout limits the opening of a storage, which blocks while another process has
-	// the storage open. callTimeout limits all other calls. If a call has not returned
-	// callGrace after its timeout, the storage is not called again.
+	// openTimeout limits the time for opening a storage. Opening blocks while another
+	// process has the storage open. callTimeout limits the time of all other calls. If a
+	// call has not returned callGrace after its timeout, the storage is not called again.
 	openTimeout = time.Minute
 	callTimeout = 10 * time.Second
 	callGrace   = 5 * time.Second
@@ -98,10 +98,9 @@ func openStorage(ctx context.Context, store storage.Extension, owner component.I
 // lockTimeout is the error text of file_storage if another process has the file open.
 const lockTimeout = "timeout"
 
-// guard calls a storage on a separate goroutine. A storage may hang. It
-// may also panic, as file_storage does if its file is damaged. The
-// collector must not hang or crash in these cases. guard then returns
-// an abandonedError, and the storage must not be called again.
+// guard calls a storage on a separate goroutine, so that the collector survives a storage
+// that hangs or panics. For example, file_storage panics if its file is damaged. guard
+// then returns an abandonedError, and the storage must not be called again.
 func guard(ctx context.Context, timeout time.Duration, call func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

@@ -112,8 +112,8 @@ func TestAStorageThatIsNotThereIsSaid(t *testing.T) {
 	require.NoError(t, first.Close(t.Context()))
 }
 
-// TestADamagedStorageDoesNotStopTheStart checks that the processor starts without its
-// stored cooldowns, because cooldowns are optional.
+// TestADamagedStorageDoesNotStopTheStart checks that the processor starts if its stored
+// cooldowns cannot be read, because cooldowns are optional.
 func TestADamagedStorageDoesNotStopTheStart(t *testing.T) {
 	for name, damage := range map[string]func(file string) error{
 		"truncated":   func(file string) error { return os.Truncate(file, 5000) },
@@ -158,8 +158,8 @@ func TestADamagedStorageDoesNotStopTheStart(t *testing.T) {
 	}
 }
 
-// TestAStorageThatIsTruncatedWhileItIsOpenEndsNothing truncates the file of a storage.
-// The file is mapped into memory, but the process must not crash.
+// TestAStorageThatIsTruncatedWhileItIsOpenEndsNothing truncates the file of a storage
+// while the file is mapped into memory. The process must not crash.
 func TestAStorageThatIsTruncatedWhileItIsOpenEndsNothing(t *testing.T) {
 	dir := t.TempDir()
 	client, err := openStorage(t.Context(), fileStorage(t, dir), ownerID)
@@ -365,7 +365,8 @@ func (c tell) Set(ctx context.Context, key string, value []byte) error {
 
 const saveForever = "HOTPROFILE_TEST_SAVE_FOREVER"
 
-// TestSaveForever is not a test. It is the process that the next test kills.
+// TestSaveForever is not a test of its own. The next test runs TestSaveForever in a
+// separate process, and kills that process.
 func TestSaveForever(t *testing.T) {
 	dir := os.Getenv(saveForever)
 	if dir == "" {

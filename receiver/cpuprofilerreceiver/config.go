@@ -42,21 +42,22 @@ type Config struct {
 	RootPath string `mapstructure:"root_path"`
 	// Targets selects the processes to sample. If it is empty, the whole host is sampled.
 	Targets []processes.Target `mapstructure:"targets"`
-	// DiscoveryInterval is the interval at which globs are matched again and missing rights
-	// are checked again. Default 5s.
+	// DiscoveryInterval is the interval at which globs are matched again and missing
+	// rights are checked again. The default is 5s.
 	DiscoveryInterval time.Duration `mapstructure:"discovery_interval"`
 	// RateConfig contains the keys frequency and max_overhead of the sampler of running
 	// threads.
 	oncpu.RateConfig `mapstructure:",squash"`
-	// MaxPerfEvents is the maximum number of perf event descriptors. It is also limited
-	// to half of RLIMIT_NOFILE. Default 4096.
+	// MaxPerfEvents is the maximum number of perf event descriptors. At most half of
+	// RLIMIT_NOFILE is used, even if MaxPerfEvents is larger. The default is 4096.
 	MaxPerfEvents int `mapstructure:"max_perf_events"`
-	// KernelStacks is auto, true or false. With auto, kernel stacks are sampled if this is
-	// permitted. With true, the receiver refuses to start without this right. The default is
-	// auto.
+	// KernelStacks is auto, true or false. With auto, kernel stacks are sampled if the
+	// receiver has the permission. With true, the receiver does not start without this
+	// permission. The default is auto.
 	KernelStacks KernelStacks `mapstructure:"kernel_stacks"`
-	// Unwind is auto (copies of stacks, as large as needed), frame_pointer (by the kernel)
-	// or dwarf (copies of 16 KiB). Default auto.
+	// Unwind is auto, frame_pointer or dwarf. With auto, as much of each stack is copied
+	// as needed. With frame_pointer, the kernel unwinds the stacks. With dwarf, 16 KiB of
+	// each stack are copied. The default is auto.
 	Unwind Unwind `mapstructure:"unwind"`
 	// ThreadAttributes lists the attributes that distinguish threads. The allowed attributes
 	// are thread.name and thread.id. The default is [thread.name]. If the list is empty,
@@ -66,7 +67,8 @@ type Config struct {
 	// default is all: java, node, php and python.
 	Languages []string `mapstructure:"languages"`
 	// GoroutineLabels lists the labels of goroutines that become attributes of samples of
-	// hot units. If it is empty, labels are not read. Default [http.route, rpc.method].
+	// hot units. If the list is empty, labels are not read. The default is [http.route,
+	// rpc.method].
 	GoroutineLabels []string `mapstructure:"goroutine_labels"`
 	// MaxMemory is the maximum memory for processes, files and names. At most one half of
 	// MaxMemory is in use, because the other half is left for garbage. The default is 128MiB.
@@ -83,10 +85,10 @@ type Config struct {
 	Dotnet configoptional.Optional[dotnet.Config] `mapstructure:"dotnet"`
 	// PprofEndpoints lists the endpoints to pull profiles of net/http/pprof from.
 	PprofEndpoints []pprof.Config `mapstructure:"pprof_endpoints"`
-	// BufferSize is the size of each of the two buffers. The buffers of allocations have a
-	// sixteenth of this size. The default is 4MiB.
+	// BufferSize is the size of each of the two buffers. The size of the buffers of
+	// allocations is a sixteenth of BufferSize. The default is 4MiB.
 	BufferSize bytesize.Size `mapstructure:"buffer_size"`
-	// ExportInterval is the time between two exports. Default 5s.
+	// ExportInterval is the time between two exports. The default is 5s.
 	ExportInterval time.Duration `mapstructure:"export_interval"`
 
 	// prevents unkeyed literal initialization

@@ -35,7 +35,7 @@ import (
 // BenchmarkDotnetIntake measures the cost of sending a buffer over loopback, adding it to
 // the sample buffer, and emitting it to a consumer that drops it. The senders and the
 // server run on the same CPUs. For comparison, the benchmark also measures a handler that
-// only reads the body. The difference is the cost of the intake itself.
+// only reads the body. The cost of the intake is the difference between both results.
 func BenchmarkDotnetIntake(b *testing.B) {
 	all := dotnettest.Read(b, "web/*")
 	for _, transport := range []string{"tcp", "unix"} {

@@ -136,8 +136,8 @@ func compressed(t testing.TB, encoding string, body []byte) []byte {
 	return out.Bytes()
 }
 
-// sentSample formats a .NET sample as a string. The strings of the sent samples and the
-// exported samples are compared.
+// sentSample formats a .NET sample as a string, so that sent samples can be compared with
+// exported samples.
 func sentSample(kind, service, thread, trace, span, typ string, selected bool, at, value int64, functions []string) string {
 	return fmt.Sprint(kind, " service=", service, " thread=", thread, " trace=", trace, " span=", span, " type=", typ,
 		" selected=", selected, " at=", at, " value=", value, " ", strings.Join(functions, "<"))
@@ -465,8 +465,8 @@ func TestDotnetStalledSendersTimeOut(t *testing.T) {
 	var checks []func() // all connections stall at the same time
 	for _, transport := range []string{"tcp", "unix"} {
 		r := start(t, intakeOf(t, transport, func(d *dotnet.Config) {
-			// The timeouts are long enough for clients that do not
-			// stall, even on a busy machine.
+			// The timeouts are long enough that clients which do not stall succeed even on a
+			// busy machine.
 			d.ServerConfig.ReadHeaderTimeout, d.ServerConfig.ReadTimeout = 3*time.Second, 3*time.Second
 		}))
 		head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\n", c.Path(), len(c.Bytes))
@@ -539,9 +539,9 @@ func TestDotnetShutdownDisconnectsStalledSenders(t *testing.T) {
 	_, _ = io.ReadAll(conn)
 }
 
-// TestDotnetSlowConsumerMakes503AndNoneIsLostUncounted checks that a response does not wait
-// for the next component. When both buffers are full, the status is 503 and the samples are
-// counted as lost.
+// TestDotnetSlowConsumerMakes503AndNoneIsLostUncounted checks that a response does not
+// wait for the next component. When both buffers are full, the status must be 503 and the
+// samples must be counted as lost.
 func TestDotnetSlowConsumerMakes503AndNoneIsLostUncounted(t *testing.T) {
 	called, release := make(chan struct{}, 1), make(chan struct{})
 	var mu sync.Mutex

@@ -26,8 +26,8 @@ import (
 // profiles to the next component. It emits one batch at a time, on its own goroutine.
 type emitter struct {
 	*profiler
-	// patience is the time that Stop waits, after the export timeout, for a component that
-	// ignores its context.
+	// patience is the additional time after the export timeout for which Stop waits for a
+	// component that ignores its context.
 	patience time.Duration
 	// sources are the buffers to emit. Samplers without their own
 	// buffer share the first buffer.
@@ -54,9 +54,9 @@ type emitter struct {
 type namer interface {
 	// Begin begins a batch.
 	Begin(batch *samples.Batch)
-	// Take runs work, which may call Name but must not change other data. Take returns an
-	// error if a file does not answer. In that case the work ended early and may be run
-	// again.
+	// Take runs work, which may call Name but must not change other data. If reading a
+	// file blocks for too long, Take ends work early and returns an error. work may then
+	// be run again.
 	Take(work func()) error
 	// Name resolves the addresses of a process's stack.
 	Name(pid int, s *samples.Stack)
@@ -102,10 +102,11 @@ func (e *emitter) Start(context.Context) error {
 	return nil
 }
 
-// Stop emits the remaining samples and waits until the emitter has ended. Samplers must not
-// add samples any more. The remaining calls of the next component share one export timeout,
-// which ctx may shorten. If a call ignores that its context was cancelled, Stop abandons
-// the call and returns an error. Otherwise the shutdown of the collector might never end.
+// Stop emits the remaining samples and waits until the emitter has ended. Samplers must
+// not add samples any more. The remaining calls to the next component share one export
+// timeout, which ctx may shorten. If a call ignores its cancelled context, Stop abandons
+// the call and returns an error, because the shutdown of the collector might never end
+// otherwise.
 func (e *emitter) Stop(ctx context.Context) error {
 	if e.stop == nil {
 		return nil
@@ -131,16 +132,16 @@ const (
 	// exportTimeout is the deadline for one batch, which the next component accepts in
 	// several calls.
 	exportTimeout = 5 * time.Second
-	// stuckTimeout is the time that a component has to return after Shutdown has cancelled
-	// its context.
+	// stuckTimeout is the maximum time for which Stop waits for a component after Shutdown
+	// has cancelled the component's context.
 	stuckTimeout = 500 * time.Millisecond
-	// maxPatience is the longest wait for a component that ignores its context, after the
-	// export timeout. It applies if the context of Shutdown lasts longer.
+	// maxPatience limits the wait for a component that ignores its context, after the
+	// export timeout. The limit only matters if the context of Shutdown lasts longer.
 	maxPatience = 10 * time.Second
 	// maxSettle is the longest wait for samplers before a batch is taken.
 	maxSettle = 250 * time.Millisecond
-	// maxRecordInterval is the maximum time between two records of the counters. It applies
-	// if the export interval is longer.
+	// maxRecordInterval is the maximum time between two records of the counters, even if
+	// the export interval is longer.
 	maxRecordInterval = 5 * time.Second
 )
 
@@ -273,9 +274,9 @@ func (e *emitter) consume(batch *samples.Batch) {
 // maxCharged is the maximum number of processes whose CPU time is remembered.
 const maxCharged = 1 << 14
 
-// charge adds the CPU time of each process to the batch, so that a profile contains it
-// next to the samples. The CPU time is counted from the last charge, or from the start of
-// the process if the process started within this batch.
+// charge adds the CPU time of each sampled process to the batch, so that a profile
+// contains CPU times and samples. The CPU time is counted from the last charge, or from
+// the start of the process if the process started within this batch.
 func (e *emitter) charge(batch *samples.Batch) {
 	if len(e.charged) > maxCharged {
 		clear(e.charged)

@@ -12,8 +12,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 )
 
-// TestReceiverLowersTheFrequencyAndThePeriodFollows samples a program that uses CPU time
-// all the time. Reading its samples costs more than the limit allows.
+// TestReceiverLowersTheFrequencyAndThePeriodFollows samples a program that is always busy.
+// Reading its samples costs more than the limit allows.
 func TestReceiverLowersTheFrequencyAndThePeriodFollows(t *testing.T) {
 	cmd := run(t, exec.Command("sh", "-c", "while :; do :; done"))
 	r := start(t, func(c *Config) {

@@ -11,8 +11,8 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
-// perfSamplers lists the samplers that use perf events. Only their keys are known, because
-// perf events need Linux.
+// perfSamplers lists the samplers that use perf events. Only the configuration keys of these
+// samplers are used, because perf events need Linux.
 func perfSamplers(cfg *Config) []sampler.Factory {
 	return []sampler.Factory{
 		{Key: "cpu", Enabled: cfg.CPU.Enabled, PerfEvents: true}, {Key: "off_cpu", Enabled: cfg.OffCPU.HasValue(), PerfEvents: true},

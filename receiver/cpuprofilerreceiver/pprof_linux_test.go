@@ -228,9 +228,9 @@ func TestSampledAndPulledCPUTimeAreDifferentSeries(t *testing.T) {
 	}
 }
 
-// withSpread returns a copy of p. If spread is true, the copy contains only the profiles
-// whose samples are spread over time. Otherwise it contains only the other profiles. The
-// samples of pulled pprof profiles are spread.
+// withSpread returns a copy of p that contains only the profiles whose samples are spread
+// over time, as in pulled pprof profiles. If spread is false, the copy contains only the
+// profiles whose samples are not spread.
 func withSpread(p pprofile.Profiles, spread bool) pprofile.Profiles {
 	out := pprofile.NewProfiles()
 	p.CopyTo(out)

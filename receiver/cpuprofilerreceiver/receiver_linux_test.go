@@ -359,7 +359,7 @@ func TestReceiverFindsATargetThatAppearsLaterAndFollowsItsEnd(t *testing.T) {
 }
 
 // TestReceiverLogsAMissingTargetOnceWhateverIsSampled checks that a missing target is logged
-// only once, no matter which samplers are enabled. All samplers share the targets.
+// only once, although all enabled samplers look for the same targets.
 func TestReceiverLogsAMissingTargetOnceWhateverIsSampled(t *testing.T) {
 	needHostWide(t)
 	offCPU := func(when sampler.When) func(*Config) {
@@ -411,7 +411,7 @@ func TestReceiverLogsAMissingTargetOnceWhateverIsSampled(t *testing.T) {
 func TestReceiverFollowsExec(t *testing.T) {
 	needHostWide(t)
 	binary := program(t, "busy")
-	// The shell spins until the file exists. Then the shell executes the other program.
+	// The shell spins until the file exists, and then executes the other program.
 	flag := filepath.Join(t.TempDir(), "now")
 	cmd := run(t, exec.Command("/bin/sh", "-c", `while ! test -e "$0"; do :; done; exec "$1"`, flag, binary))
 	r := start(t, nil)
@@ -493,9 +493,9 @@ func TestReceiverFiltersByTargetWhereTheirOwnEventsWouldBeTooMany(t *testing.T) 
 	require.Contains(t, started[0].ContextMap()["why"], "perf events")
 }
 
-// TestReceiverProfilesHaveTheCPUTimeOfTheirProcess compares the CPU time from the samples
-// with the CPU time in the profiles. The two times must be close to each other, because the
-// test program seldom sleeps.
+// TestReceiverProfilesHaveTheCPUTimeOfTheirProcess compares the CPU time in the profiles'
+// attribute with the CPU time that the number of samples represents. The two times must be
+// close to each other, because the test program seldom sleeps.
 func TestReceiverProfilesHaveTheCPUTimeOfTheirProcess(t *testing.T) {
 	needHostWide(t)
 	cmd := run(t, exec.Command(program(t, "busy"), "always"))
@@ -553,8 +553,8 @@ func TestKernelReceiverSamplesAProcessOfTwoTargetsOnce(t *testing.T) {
 		cfg.Targets = []TargetConfig{{Cgroup: c.Path}, {Cgroup: c.Path + "*"}, {PID: cmd.Process.Pid}, {Executable: binary}}
 	})
 	r.until("samples", func(rows []row) bool { return len(rows) > 0 })
-	// Events are counted by their own times, because events that are exported now may have
-	// been sampled before.
+	// Events are counted by their timestamps, because events that are exported after this
+	// moment may have been sampled before.
 	from, before := time.Now(), cpuTime(t, cmd.Process.Pid)
 	r.until("two seconds of the process's CPU time", func([]row) bool { return cpuTime(t, cmd.Process.Pid)-before > 2*time.Second })
 	to, used := time.Now(), cpuTime(t, cmd.Process.Pid)-before
@@ -715,8 +715,8 @@ func TestReceiverGoesOnBesideAFileThatDoesNotAnswer(t *testing.T) {
 	content, err := os.ReadFile(local)
 	require.NoError(t, err)
 	mount := hosttest.NewMount(t, map[string][]byte{"remote": content})
-	// This process serves the file system. If it executed a program from the mount, it
-	// would wait for itself. So a shell starts the program.
+	// This process serves the file system, so it would wait for itself if it executed a
+	// program from the mount. A shell starts the program instead.
 	remote := exec.Command("sh", "-c", `"$0" & read line; kill $!`, filepath.Join(mount.Dir, "remote"))
 	in, err := remote.StdinPipe()
 	require.NoError(t, err)

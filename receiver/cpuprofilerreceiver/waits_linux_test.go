@@ -60,10 +60,10 @@ func (w wait) kernel() string {
 	return strings.Join(names, " ")
 }
 
-// known reports whether the stack has kernel functions and all of them have names.
-// A stack may have no kernel functions for reasons outside of the receiver. If
-// several programs sample the same switch, the kernel unwinds the stack only once,
-// with the options of the first program.
+// known reports whether the stack has kernel functions and all of them have names. A stack
+// may have no kernel functions for reasons outside of the receiver. For example, if several
+// programs sample the same switch, the kernel unwinds the stack only once, with the options
+// of the first program.
 func (w wait) known() bool { return w.kernel() != "" && !strings.Contains(w.kernel(), "?") }
 
 func waitsIn(all []pprofile.Profiles) (out []wait) {

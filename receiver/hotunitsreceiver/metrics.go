@@ -32,8 +32,8 @@ type metrics struct {
 	cut  int             // number of units cut from the last readings
 }
 
-// used describes the resources that a unit has used. seconds is the CPU time up to the
-// time in at. memory is the time at which the memory of the unit was read.
+// used holds the last readings of a unit. seconds is the cumulative CPU time, and at is the
+// time at which it was read. memory is the time at which the memory was read.
 type used struct {
 	seconds float64
 	at      time.Time

@@ -21,8 +21,8 @@ const (
 	// callTimeout is the deadline of one call of the next component.
 	callTimeout = 5 * time.Second
 
-	// patience is the additional time that Shutdown waits for a component that ignores
-	// its context. It begins after callTimeout.
+	// patience is the time that Shutdown still waits after callTimeout for a component that
+	// ignores its context.
 	patience = 5 * time.Second
 
 	// failEpisode is the minimum time without a failed call before the next failure is
@@ -53,8 +53,8 @@ func newWorker(set receiver.Settings) (worker, error) {
 	return worker{id: set.ID, log: set.Logger, obs: obs, timeout: callTimeout}, err
 }
 
-// find returns the extension. Without the extension, the receiver has no data. In this
-// case, find logs a warning and sets the component's status.
+// find returns the extension. If the extension is missing, the receiver has no data, so find
+// logs a warning and sets the component's status.
 func (w *worker) find(host component.Host) *hotunitsextension.HotUnits {
 	hot := hotunitsextension.Find(host, w.log)
 	if hot == nil {

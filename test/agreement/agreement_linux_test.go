@@ -155,16 +155,16 @@ func wrongCapacityIsSeen(t *testing.T, all []*agreement.Measurement, b agreement
 }
 
 // lostTicksAreSeen lowers a tool's figure to the limit at which it still agrees with our
-// figures. With one more lost tick per CPU, the figures must disagree. With one lost tick
-// less per CPU, they must agree.
+// figures. With one more lost tick per CPU, the figures must disagree. With one fewer lost
+// tick per CPU, the figures must agree.
 func lostTicksAreSeen(t *testing.T, all []*agreement.Measurement, b agreement.Bound) {
 	for _, m := range all {
 		tick := float64(b.CPUs) * b.Tick.Seconds() / m.Theirs.Elapsed.Seconds()
 		low, _ := m.Range(usage)
 		lost := *m
-		// The allowed difference depends on the tool's figure, because the error of a
-		// tool's clock is a share of this figure. So the figure is computed
-		// repeatedly until it converges.
+		// The allowed difference depends on the tool's figure, because the error of a tool's
+		// clock is a share of this figure. The figure is therefore computed repeatedly until
+		// it converges.
 		lose := func(beyond float64) {
 			for range 20 {
 				lost.Theirs.Total = low - b.Total(lost.Theirs) - beyond

@@ -57,9 +57,9 @@ func splitStep(unified bool) time.Duration {
 	return userTick
 }
 
-// Containerd returns a tool that reads the figures with github.com/containerd/cgroups.
-// containerd and Docker use the same library. It reads cpuacct.usage and cpuacct.stat on
-// hosts with the v1 cpuacct controller. On other hosts, it reads cpu.stat.
+// Containerd returns a tool that reads the figures with github.com/containerd/cgroups, which
+// containerd and Docker also use. The library reads cpuacct.usage and cpuacct.stat on hosts
+// with the v1 cpuacct controller. On other hosts, it reads cpu.stat.
 func Containerd(u cgroup.Group) Tool {
 	unified := cgroups.Mode() == cgroups.Unified
 	read := func() (cpuTimes, error) {
@@ -94,13 +94,13 @@ func Containerd(u cgroup.Group) Tool {
 }
 
 // CAdvisor computes the figures in the same way as cAdvisor (InstCpuStats in
-// info/v2/conversion.go). It multiplies the growth of the cumulative nanoseconds by 1e9.
-// It divides the product by the nanoseconds between the timestamps of the two readings.
-// The result is an integer of nanocores, for the total and for each core.
+// info/v2/conversion.go). It multiplies the growth of the cumulative nanoseconds by 1e9, and
+// divides the product by the nanoseconds between the two readings. The result is an integer
+// number of nanocores, for the total and for each core.
 //
 // CAdvisor reads the same files as runc's library. On v1, the files are
-// cpuacct.usage_percpu and cpuacct.stat. On v2, the file is cpu.stat,
-// which has no figures per core.
+// cpuacct.usage_percpu and cpuacct.stat. On v2, the file is cpu.stat, which has no figures
+// per core.
 func CAdvisor(tree *cgroup.Tree, u cgroup.Group) (Tool, error) {
 	h, file := cgroup.CPUAcct, "cpuacct.stat"
 	unified := tree.Mount(h) == ""

@@ -1,9 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package agreement computes CPU figures in the same way as other programs. It also
-// computes how far two such figures may differ if they come from the same two instants.
-// Tests use it to compare our figures with the figures of other programs.
+// Package agreement computes CPU figures in the same way as other programs, so that tests
+// can compare our figures with the figures of these programs. The package also computes the
+// maximum difference between two such figures that were read at the same two moments.
 //
 // The definitions of the figures differ, so the package converts them:
 //
@@ -15,8 +15,8 @@
 //   - docker stats uses the time that /proc/stat accounted for as the elapsed time. This
 //     time does not include the time that a hypervisor stole.
 //
-// No two programs read at the same moment. So our own figures are read before, during and
-// after each reading of another program. The other program can have read at any instant
-// of this time. Its figure must be within the range of our figures over these instants. A
-// busy machine widens the range, but does not make a test fail.
+// Two programs never read at exactly the same moment. Our own figures are therefore read
+// before, during and after each reading of another program, because the program may have
+// read at any of these moments. The figure of the other program must be within the range of
+// our figures. A busy machine widens the range, but does not make a test fail.
 package agreement

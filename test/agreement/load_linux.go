@@ -101,8 +101,8 @@ func InContainer(t *testing.T, tree *cgroup.Tree) Start {
 	}
 }
 
-// Tools returns all tools that can read the load. [Measure]
-// reads them over the given window.
+// Tools returns all tools that can read the load. window is the time between the two
+// readings that [Measure] takes with each tool.
 func (l Load) Tools(t *testing.T, tree *cgroup.Tree, window time.Duration) []Tool {
 	t.Helper()
 	hosttest.Tool(t, "top")

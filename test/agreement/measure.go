@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// Tool is another program or library that reports figures of a unit. It is read twice.
+// Tool is another program or library that reports figures of a unit. The figures are the
+// difference between two readings.
 type Tool struct {
 	Name string
 	// Start takes the first reading. The function finish takes the second reading.

@@ -26,8 +26,8 @@ type child struct {
 	err  error // valid once done is closed
 }
 
-// start starts a child in its own process group. So Ctrl-C
-// reaches only bench, and bench stops its children in order.
+// start starts a child in its own process group, so that Ctrl-C reaches only bench. bench
+// then stops its children in order.
 func (b *bench) start(name string, cmd *exec.Cmd) (*child, error) {
 	return b.startWith(name, cmd, nil)
 }
@@ -85,8 +85,8 @@ func (c *child) lastWords() string {
 }
 
 // cpu returns the CPU time of all threads of the child, including ended threads. It reads
-// the CPU clock of the process, which counts nanoseconds. The CPU time in /proc is rounded
-// to hundredths of a second.
+// the CPU clock of the process, which counts nanoseconds, because the CPU time in /proc is
+// rounded to hundredths of a second.
 func (c *child) cpu() (time.Duration, error) {
 	const process = 2 // CPUCLOCK_SCHED of the whole process, as in MAKE_PROCESS_CPUCLOCK
 	var ts unix.Timespec

@@ -294,8 +294,8 @@ func (c *child) switches() (n int64, err error) {
 	return n, nil
 }
 
-// quiet measures how often a collector wakes up while it watches an
-// otherwise idle host. A bare collector runs at the same time.
+// quiet measures the wake-ups of a collector that watches an otherwise idle host. A bare
+// collector runs at the same time.
 func (b *bench) quiet(ctx context.Context) (err error) {
 	p, err := startPeer()
 	if err != nil {

@@ -65,8 +65,8 @@ func packagesOf(paths []hotPath) (packages []string) {
 	return packages
 }
 
-// benchmarkPackage builds the package's tests once.
-// It runs each chosen benchmark separately.
+// benchmarkPackage builds the package's tests once, and runs each chosen benchmark
+// separately.
 func (b *bench) benchmarkPackage(ctx context.Context, pkg string, paths []hotPath, out io.Writer) error {
 	progress("Go benchmarks of %s", pkg)
 	dir := filepath.Join(b.source, pkg)

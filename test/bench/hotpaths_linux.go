@@ -3,8 +3,8 @@
 
 package main
 
-// hotPath is a Go benchmark and its baseline. The two benchmarks run together. ours and
-// baseline are their names in the results, without the prefix "Benchmark".
+// hotPath is a Go benchmark and its baseline, which run together. ours and baseline are the
+// names of the two benchmarks in the results, without the prefix "Benchmark".
 type hotPath struct {
 	pkg, shows     string
 	ours, baseline string // baseline may be empty

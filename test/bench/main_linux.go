@@ -1,14 +1,14 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command bench measures the cost of hotprofile. Each figure has a baseline from
-// the same run. Go benchmarks measure the hot paths. Whole processes are
-// compared with bare collectors and with perf record. The command writes a
-// report in Markdown to standard output and its progress to standard error. It
-// removes all files, cgroups and processes that it created.
+// Command bench measures the cost of hotprofile. Each figure has a baseline from the same
+// run. Go benchmarks measure the hot paths. Whole processes are compared with bare
+// collectors and with perf record. The command writes a report in Markdown to standard
+// output and its progress to standard error. It removes all files, cgroups and processes
+// that it created.
 //
-// The command is not a Go benchmark, because it measures other processes for
-// minutes. It has to stop them in order when it is interrupted.
+// The command is not a Go benchmark, because it measures other processes for minutes, and
+// has to stop these processes in order when it is interrupted.
 package main
 
 import (
@@ -90,8 +90,8 @@ func main() {
 	}
 	b.watch = time.Duration(*minutes * float64(time.Minute))
 
-	// The kernel ends our children when the thread that started them ends, so even a
-	// killed bench leaves no process. Therefore the main thread must not change.
+	// The kernel ends our children when the thread that started them ends, so even a killed
+	// bench leaves no process. The main goroutine must therefore stay on its thread.
 	runtime.LockOSThread()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()

@@ -95,9 +95,9 @@ func (p *peer) received() (samples int, latest time.Time) {
 	return p.samples, p.latest
 }
 
-// batch waits for the next batch. It returns when no further batch has arrived for a
-// while. At that moment, the sender has no unfinished work. So the work for all samples
-// between two such moments is also done between these moments.
+// batch waits for the next batch, and then until no further batch has arrived for a while.
+// When batch returns, the sender has no unfinished work. The work between two returns
+// therefore belongs to exactly the samples between these returns.
 func (p *peer) batch(ctx context.Context, from *child) error {
 	const quiet, limit = 500 * time.Millisecond, time.Minute
 	began := time.Now()

@@ -216,8 +216,8 @@ func split(low, high run) (each, fixed float64) {
 	return each, low.perSecond() - each*perSecond(low)/1e4
 }
 
-// collect measures the collector between two moments. At
-// both moments the collector has just exported a batch.
+// collect measures the collector between two exports of a batch, so that no work is
+// unfinished at the start or at the end.
 func (b *bench) collect(ctx context.Context, load *child, sampler, receiver string) (r run, err error) {
 	p, err := startPeer()
 	if err != nil {

@@ -47,7 +47,7 @@ func (b *bench) byTurns(ctx context.Context, arms []*arm, do func(a *arm) error)
 
 func nothing(context.Context) (func() error, error) { return func() error { return nil }, nil }
 
-// slowdowns measures how much sampling slows programs down.
+// slowdowns measures the slowdown of programs while they are sampled.
 func (b *bench) slowdowns(ctx context.Context) error {
 	fmt.Fprintf(b.out, "### How much slower a program runs\n\n")
 	fmt.Fprintf(b.out, "A fixed piece of work, about %v of it, %d times with sampling and %d times without, by turns in an order drawn anew each time; the mean of the pairs' differences and its 95 %% interval (Student's t). The upper end of the interval is what is claimed. The process itself reads both clocks.\n\n", b.piece, b.pairs, b.pairs)
@@ -164,8 +164,8 @@ func (b *bench) slowdownOfAllocations(ctx context.Context, t table) (said string
 	return said, err
 }
 
-// slowdownsOfCalls compares the network sampler with perf record on
-// the same tracepoints. Both read the tracepoints from tracefs.
+// slowdownsOfCalls compares the network sampler with perf record on the same tracepoints.
+// The sampler and perf both read the tracepoints from tracefs.
 func (b *bench) slowdownsOfCalls(ctx context.Context) error {
 	if _, err := tracefs.Find("/"); err != nil {
 		return err

@@ -27,7 +27,7 @@ func (b *bench) recordWakeups() (record *child, file string, err error) {
 	if err != nil {
 		return nil, "", err
 	}
-	// perf would mount tracefs and leave it mounted.
+	// tracefs must already be mounted, because perf would mount it and leave it mounted.
 	if _, err := os.Stat("/sys/kernel/tracing/events"); err != nil {
 		return nil, "", fmt.Errorf("tracefs is not mounted at /sys/kernel/tracing: %w", err)
 	}

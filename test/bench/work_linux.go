@@ -155,9 +155,9 @@ func exchange(amount int64, stop *atomic.Bool, answers, asks [2]int, bytes uintp
 	return nil
 }
 
-// allocated is the average number of bytes that one call of allocate's innermost
-// function allocates. The call allocates 100 objects. The size of each object is 16
-// bytes times a power of two, from 1 to 256.
+// allocated is the average number of bytes that one call of allocate's innermost function
+// allocates. The call allocates 100 objects, whose sizes are 16 bytes times a power of two
+// from 1 to 256.
 const allocated = 100.0 * 16 * (1<<9 - 1) / 9
 
 func allocate(amount int64, stop *atomic.Bool) error {
@@ -253,8 +253,7 @@ func waitOften(amount int64, stop *atomic.Bool) error {
 	return nil
 }
 
-// sleepThread blocks the thread. The Go scheduler
-// does not know that the thread is blocked.
+// sleepThread blocks the thread without the knowledge of the Go scheduler.
 func sleepThread(d time.Duration) {
 	t := syscall.NsecToTimespec(int64(d))
 	_, _, _ = syscall.RawSyscall(syscall.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&t)), 0, 0)

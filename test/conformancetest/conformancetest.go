@@ -68,7 +68,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// These are the limits of Pyroscope. The comments of the rules name the settings.
+// These are the limits of Pyroscope. The comments on the rules contain the names of
+// Pyroscope's settings.
 const (
 	maxLabels      = 26
 	maxLabelName   = 1024
@@ -107,7 +108,8 @@ func CheckRequest(body []byte, opts Options) []Violation {
 	if slices.ContainsFunc(w.found, func(v Violation) bool { return v.Rule != InlineAttributes && v.Rule != ReferencedAttributes }) {
 		return w.found
 	}
-	// UnmarshalProto resolves references, so the other rules apply to both forms.
+	// UnmarshalProto resolves references, so the other rules apply both to requests with
+	// references and to requests with inline attributes.
 	r := pprofileotlp.NewExportRequest()
 	if err := r.UnmarshalProto(body); err != nil {
 		w.broken(WireFormat, "the request: %v", err)
@@ -146,7 +148,7 @@ func CheckFatal(t interface {
 	}
 }
 
-// findings holds the violations that were found so far. Each rule has one violation.
+// findings holds the violations that were found so far, at most one for each rule.
 type findings struct {
 	found []Violation
 }
@@ -199,8 +201,8 @@ func newChecker(dict pprofile.ProfilesDictionary, opts Options) *checker {
 	}
 }
 
-// use marks an entry as used. It returns whether the entry exists, and
-// whether this is its first use.
+// use marks an entry as used. ok reports whether the entry exists, and first reports whether
+// this is the first use of the entry.
 func (c *checker) use(table string, i int32, where string) (ok, first bool) {
 	used := c.used[table]
 	if i < 0 || int(i) >= len(used) {

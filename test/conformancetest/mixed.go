@@ -5,9 +5,9 @@ package conformancetest
 
 import "google.golang.org/protobuf/encoding/protowire"
 
-// Mixed returns a request in protobuf that has both forms of attributes in each
-// resource. It takes attributes from the two requests in turn. The first attribute comes
-// from the request with references.
+// Mixed returns a request in protobuf in which each resource has inline attributes as well
+// as references. It takes attributes from the two given requests in turn, beginning with the
+// request with references.
 func Mixed(references, inlined []byte) []byte {
 	resources := fieldsOf(inlined, 1)
 	return replace(references, 1, func(i int, resourceProfiles []byte) []byte {

@@ -41,7 +41,7 @@ var (
 	// InlineAttributes requires inline keys and values in the attributes of resources and
 	// scopes. Pyroscope 2.2 and Parca of July 2026 cannot read references into the
 	// dictionary (opentelemetry-proto pull request 733). Strings in the dictionary's own
-	// attributes are inline in both forms.
+	// attributes are always inline.
 	InlineAttributes = rule("inline-attributes", Pyroscope, Parca, OldWire)
 	// ReferencedAttributes requires references for all keys and strings of resources and
 	// scopes. The newest exporters write this form.
@@ -53,9 +53,8 @@ var (
 	// EmptyRequest requires a resource and a dictionary. Pyroscope's ingest_handler.go
 	// and Parca's otel.go reject a request without them.
 	EmptyRequest = rule("empty-request", Pyroscope, Parca)
-	// MaxRequestBytes limits the size of a request. A gRPC server accepts 4
-	// MiB by default. An exporter that batches up to 3 MB cannot split a
-	// profile that is larger than that.
+	// MaxRequestBytes limits the size of a request. A gRPC server accepts 4 MiB by default.
+	// An exporter that batches up to 3 MB cannot split a single profile of more than 3 MB.
 	MaxRequestBytes = rule("max-request-bytes", Wire, Ours)
 )
 
@@ -72,8 +71,8 @@ var (
 	IndexRange = rule("index-range", Wire, Pyroscope, Parca, Elastic, Splunk, ClickHouse)
 	// UTF8 requires valid UTF-8, because protobuf decoders reject invalid strings.
 	UTF8 = rule("utf8", Wire, Pyroscope, Parca, Elastic, Splunk, ClickHouse)
-	// LinkIDs requires a trace id of 16 bytes and a span id of 8 bytes. Neither may be
-	// zero. Parca rejects the request otherwise.
+	// LinkIDs requires a trace id of 16 bytes and a span id of 8 bytes. Both ids must not be
+	// all zero. Parca rejects requests with other ids.
 	LinkIDs = rule("link-ids", Parca)
 	// FrameType requires a frame type for each location. The Elasticsearch exporter's
 	// transform.go fails on a location without a frame type. Pyroscope uses the frame
@@ -140,16 +139,16 @@ var (
 	// Splunk requires the same number of values and timestamps in all samples of a profile.
 	SampleShape = rule("sample-shape", Parca, Elastic, Splunk)
 	SampleTwice = rule("sample-twice", Ours)
-	// TimestampWindow requires timestamps within the time of the profile. Parca
-	// rejects the request otherwise.
+	// TimestampWindow requires timestamps within the time of the profile, because Parca
+	// rejects requests with other timestamps.
 	TimestampWindow = rule("timestamp-window", Parca)
 )
 
 // These rules are about attributes, which backends convert to labels.
 var (
-	// ServiceName requires a service.name. Pyroscope rejects a series without a service
-	// name. Pyroscope uses unknown_service:<process.executable.name> as the name of a
-	// resource without a service name. ClickHouse sorts by the service name.
+	// ServiceName requires a service.name, because Pyroscope rejects a series without one. If
+	// the service is unknown, the name must be unknown_service:<process.executable.name>, as
+	// in Pyroscope. ClickHouse sorts by the service name.
 	ServiceName = rule("service-name", Pyroscope, ClickHouse)
 	// LabelCount limits the number of labels. Pyroscope accepts 30 labels by default
 	// (validation.max-label-names-per-series) and adds four labels itself.
@@ -240,7 +239,7 @@ func shapes() map[string][]shape {
 }
 
 // NotShown returns the backends that do not show profiles of a sample type and a period
-// type, both given as type/unit. It also returns whether the type is known.
+// type, both in the form type/unit. known reports whether the sample type is known.
 func NotShown(sampleType, periodType string) (backends []string, known bool) {
 	for _, s := range shapes()[sampleType] {
 		if s.period == periodType {

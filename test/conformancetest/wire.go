@@ -275,8 +275,8 @@ func (w *wire) form(message string, f field, at string) {
 	}
 }
 
-// oneForm reports a key or a string that is present in both forms. count is the number of
-// times that each field of the message is present.
+// oneForm reports a key or a string that is present both inline and as a reference. count is
+// the number of times that each field of the message is present.
 func (w *wire) oneForm(message string, count map[protowire.Number]int, where string) {
 	switch strings.TrimPrefix(message, dictionaryValues) {
 	case "attribute":

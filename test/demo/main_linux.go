@@ -26,8 +26,8 @@ func main() {
 	load := flag.String("load", "bin/load", "the load program's binary")
 	config := flag.String("config", "config/quickstart.yaml", "the collector's configuration")
 	flag.Parse()
-	// The kernel kills the children when the thread that started them ends. So the
-	// children also end if the demo is killed.
+	// The kernel kills the children when the thread that started them ends, even if the demo
+	// is killed. The main thread is locked, so that it does not end before the demo.
 	runtime.LockOSThread()
 	if err := run(*collector, *load, *config); err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
@@ -126,8 +126,8 @@ type ending struct {
 	err  error
 }
 
-// start starts a child in its own process group. So Ctrl-C interrupts only the demo,
-// which then stops the children in order.
+// start starts a child in its own process group, so that Ctrl-C interrupts only the demo.
+// The demo then stops the children in order.
 func start(cmd *exec.Cmd) (*ending, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {

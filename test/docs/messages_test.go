@@ -110,7 +110,7 @@ func messagesOfFolder(t *testing.T, files []*ast.File, positions *token.FileSet,
 }
 
 // names contains the names of texts and of loggers' methods in the code of a directory.
-// Objects with the same name are treated as one object. So the search may find too many
+// Objects with the same name are treated as one object, so that the search may find too many
 // messages, but never too few.
 type names struct {
 	values  map[string][]ast.Expr // by the name of a constant, a variable or a parameter

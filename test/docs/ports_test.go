@@ -12,10 +12,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// TestShippedConfigurationsServeTheirMetricsAtPortsOfTheirOwn checks that
-// configurations that may run on the same host use different ports. These are the
-// configurations for a node, for the .NET services of a node, for a gateway and for a
-// first try. The configuration for Kubernetes runs in a pod.
+// TestShippedConfigurationsServeTheirMetricsAtPortsOfTheirOwn checks that configurations that
+// may run on the same host use different ports. It covers the configurations for a node, for
+// the .NET services of a node, for a gateway and for a first try. The configuration for
+// Kubernetes is not covered, because it runs in a pod.
 func TestShippedConfigurationsServeTheirMetricsAtPortsOfTheirOwn(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(root, "config", "*.yaml"))
 	require.NoError(t, err)

@@ -1,11 +1,12 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command dotnetsender sends requests to the .NET profile server of cpu_profiler, like
-// the exporter plugin of a .NET service. It is for users without such a service. It sends
-// generated or recorded buffers, whose times are moved to now. It ends by itself and
-// prints the numbers of sent buffers and their outcomes. Its exit status is 1 if a buffer
-// was neither accepted nor answered with a request to wait.
+// Command dotnetsender sends requests to the .NET profile server of cpu_profiler, like the
+// exporter plugin of a .NET service, for users without such a service. The requests contain
+// generated or recorded buffers, whose times are moved to now.
+//
+// The command ends by itself and prints the numbers of sent buffers and their outcomes. Its
+// exit status is 1 if a buffer was neither accepted nor answered with a request to wait.
 //
 //	dotnetsender -for 1m -rate 2 testdata/dotnet/web
 //	dotnetsender -socket /run/hotprofile/dotnet.sock -senders 64 -rate 0 -for 10s

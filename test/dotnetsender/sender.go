@@ -58,9 +58,9 @@ type result struct {
 	senders int
 	elapsed time.Duration
 
-	// accepted, refused (status 503) and failed buffers were sent. held and behind
-	// buffers were not sent. A buffer is held if a 503 response asked the sender to wait.
-	// A buffer is behind if the previous buffer took so long that it was overdue.
+	// accepted, refused (status 503) and failed buffers were sent. held and behind buffers
+	// were not sent. A buffer is held if a 503 response asked the sender to wait. A buffer is
+	// behind if it was overdue because sending the previous buffer took too long.
 	accepted, refused, failed, held, behind int
 	// samples is the number of samples in accepted buffers. raw and wire are the numbers
 	// of bytes that were sent, before and after compression.
@@ -331,7 +331,8 @@ func (s *sender) post(ctx context.Context, to string, body []byte) (a answer, er
 	return answer{code: response.StatusCode, retryAfter: response.Header.Get("Retry-After"), text: string(bytes.TrimSpace(text))}, err
 }
 
-// retryAfter parses both forms of the header. It limits the wait to one minute.
+// retryAfter parses a Retry-After header, which contains a number of seconds or a time. It
+// limits the wait to one minute.
 func retryAfter(value string, now time.Time) time.Duration {
 	const most = time.Minute
 	if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {

@@ -86,8 +86,8 @@ func Read(t testing.TB, glob string) (all []Capture) {
 	return all
 }
 
-// repository returns the folder of go.mod. It searches upwards from the package's folder,
-// in which tests run. With -trimpath, runtime.Caller does not return the full path.
+// repository returns the folder of go.mod. It searches upwards from the package's folder, in
+// which tests run, because runtime.Caller does not return full paths with -trimpath.
 func repository(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()

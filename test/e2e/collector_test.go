@@ -248,8 +248,8 @@ func scrape(t testing.TB, port int, metric string, labels ...string) float64 {
 	return sum
 }
 
-// given contains the ports that freePort has returned. The kernel chooses ports at
-// random. It may choose a port again before the caller listens on the port.
+// given contains the ports that freePort has returned. It is needed because the kernel
+// chooses ports at random, and may choose a port again before the caller listens on it.
 var given sync.Map
 
 // freePort returns a TCP port that is free on the loopback
@@ -274,8 +274,8 @@ func newCgroup(t testing.TB, name string) *hosttest.Cgroup {
 	return hosttest.NewCgroup(t, fmt.Sprintf("hotprofile-e2e-%08x-%s", crc32.ChecksumIEEE([]byte(t.Name())), name))
 }
 
-// ofThisTest returns a pattern that matches only the cgroups that newCgroup made for
-// this test. So other hot cgroups on the machine open no gate and use no budget.
+// ofThisTest returns a pattern that matches only the cgroups that newCgroup made for this
+// test, so that other hot cgroups on the machine open no gate and use no budget.
 func ofThisTest(t testing.TB) string {
 	return fmt.Sprintf("/hotprofile-e2e-%08x-*-%d-*", crc32.ChecksumIEEE([]byte(t.Name())), os.Getpid())
 }

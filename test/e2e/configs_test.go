@@ -102,7 +102,7 @@ func validate(t *testing.T, binary, config string, env ...string) {
 }
 
 // shippedForClouds returns the path of a shipped configuration with
-// resource_detection. If resource_detection is a comment in the
+// resource_detection. If resource_detection is commented out in the
 // configuration, it is uncommented and added to the pipeline.
 func shippedForClouds(t testing.TB, name string) string {
 	t.Helper()

@@ -598,8 +598,8 @@ service:
 		"20 forked workers, thread_attributes: []":    {workers, 0, 1},
 		"20 forked workers of 10 named threads each":  {workers, 10, 10},
 	} {
-		// An exporter may send a request again. So each case has its own service version,
-		// which distinguishes its profiles from the profiles of other cases.
+		// Each case has its own service version, because an exporter may send a request of
+		// an earlier case again. The version distinguishes the profiles of the cases.
 		named := make([]*samples.Resource, len(tc.resources))
 		for i, r := range tc.resources {
 			attributes := slices.DeleteFunc(slices.Clone(r.Attributes), func(a samples.Attribute) bool { return a.Key == "service.version" })

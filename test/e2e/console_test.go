@@ -125,8 +125,8 @@ service:
 	require.NoError(t, err)
 	require.NotEmpty(t, prof.Sample)
 
-	// The policy is edited in the browser. The checks of cpu_trigger must
-	// refuse a wrong policy. A correct policy must take effect soon.
+	// The policy is edited in the browser. A wrong policy must be refused by the checks of
+	// cpu_trigger, and a correct policy must take effect soon.
 	p.wait("/policies", `cpu_utilization</bdi> over `+strconv.Itoa(threshold))
 	form := url.Values{"do": {"save"}, "text": {strings.Replace(policy, "monitor: ", "moniter: ", 1)}}
 	require.Contains(t, p.post("/policies", form, http.StatusUnprocessableEntity), "line 1: policies[0].any_of[0].moniter: unknown key of ")

@@ -266,9 +266,9 @@ func TestContainerOfShortProcesses(t *testing.T) {
 	require.NotZero(t, matched, "nothing of the container passed the gate")
 	sampled := 0
 	for _, p := range flatten(all.received()) {
-		// The image's only program has a name that no other program on the
-		// host has. Time windows of profiles may overlap, because samples may
-		// be merged late. So the middles of the windows are compared.
+		// The image's only program has a unique name on the host. The middles of time windows
+		// are compared, because the windows of profiles may overlap if samples are merged
+		// late.
 		middle := p.start.Add(p.end.Sub(p.start) / 2)
 		if p.resource["process.executable.name"] == imageProgram && middle.After(first) && middle.Before(last) {
 			sampled += p.events()
@@ -381,8 +381,8 @@ func startEngine(t *testing.T) *engine {
 	if err == nil {
 		_ = exec.Command("docker", "rm", strings.TrimSpace(string(out))).Run()
 	} else {
-		// Docker before 23.0 does not know the capability PERFMON. The
-		// README explains how to replace it.
+		// Docker before 23.0 does not know the capability PERFMON. The README names a
+		// replacement.
 		require.Contains(t, string(out), "unknown capability")
 		at := slices.Index(capabilities, "PERFMON")
 		require.GreaterOrEqual(t, at, 0)

@@ -20,9 +20,9 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// TestTheEBPFProfilerIsGated gates samples that OpenTelemetry's eBPF profiler takes
-// of a hot Python program. HOTPROFILE_EBPF_COLLECTOR must name a collector that was
-// built by `make build-ebpf`. `make e2e` sets this variable.
+// TestTheEBPFProfilerIsGated gates samples that OpenTelemetry's eBPF profiler takes of a hot
+// Python program. HOTPROFILE_EBPF_COLLECTOR must name a collector that was built by
+// `make build-ebpf`. The variable is set by `make e2e`.
 func TestTheEBPFProfilerIsGated(t *testing.T) {
 	binary := os.Getenv("HOTPROFILE_EBPF_COLLECTOR")
 	if binary == "" {

@@ -68,7 +68,7 @@ func TestGoroutinesHaveTheirLabelsByDefault(t *testing.T) {
 	}
 	t.Logf("%d samples, %d linked", all, linked)
 	require.Greater(t, all, 300)
-	// Before the gate opens, labels are not read. On a
-	// busy machine some labels cannot be proven.
+	// Only a part of the samples has labels, because labels are not read before the gate
+	// opens. On a busy machine, some labels also cannot be proven to belong to the sample.
 	require.GreaterOrEqual(t, linked*100, all*20)
 }

@@ -125,7 +125,7 @@ func TestSamplesOfPythonLinkToTheSpanOfTheirThread(t *testing.T) {
 	t.Logf("traces of the samples of each function: %v", links)
 	for function, trace := range map[string]string{"first": one, "second": two} {
 		right, without := links[function][trace], links[function][""]
-		// A thread may change its span after a sample and before the span is read. This is rare.
+		// In rare cases, a thread changes its span after a sample and before the span is read.
 		require.LessOrEqual(t, 50*links[function][map[string]string{one: two, two: one}[trace]], right, function)
 		require.Greater(t, right, without, function)
 	}

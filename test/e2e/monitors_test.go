@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestEachLoadOpensTheGateOfItsOwnMonitor runs three loads. Each monitor has its own
-// policy. Each load must open the gates of its own policies.
+// TestEachLoadOpensTheGateOfItsOwnMonitor runs three loads and one policy for each monitor.
+// Each load must open the gates of its own policies.
 func TestEachLoadOpensTheGateOfItsOwnMonitor(test *testing.T) {
 	const busy = 8 * time.Second // the minimum time
 	c := pipeline{

@@ -108,7 +108,7 @@ func TestCallsOnSocketsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
 	t.Logf("%v", values)
 	sent, got := values["net_sent"], values["net_received"]
 	total := sent["main.sendThreeParts"] + sent["main.sendOnePart"]
-	// Each call is sampled. The first and the last round may be incomplete.
+	// All calls are sampled, but the first and the last round may be incomplete.
 	require.Greater(t, total, 100_000.)
 	require.InDelta(t, 0.75, sent["main.sendThreeParts"]/total, 0.01)
 	require.InEpsilon(t, total, got["main.receive"], 0.02)

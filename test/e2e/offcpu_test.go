@@ -120,8 +120,8 @@ func TestWaitsOfHotUnitsAreSampledWhileTheyAreHot(t *testing.T) {
 	share := 100 * in["waitThreeParts"] / (in["waitThreeParts"] + in["waitOnePart"])
 	t.Logf("%v of %v waited, %.1f%% of that in waitThreeParts", waited, covered, share)
 	require.Greater(t, covered, duration/2)
-	// The thread only waits. However, it wakes up late if its program has used up the
-	// quota. Sometimes it also has to wait for the scheduler of its runtime.
+	// The thread only waits. However, it wakes up late if its program has used up the quota,
+	// or if it has to wait for the scheduler of its runtime.
 	require.InEpsilon(t, covered, waited, 0.2)
 	require.Greater(t, share, 45.)
 	require.Less(t, share, 80.)

@@ -32,8 +32,8 @@ func TestPeersOfAUnit(t *testing.T) {
 	wire.SetDelay(20 * time.Millisecond)
 	wire.LoseEvery(100)
 	unit := newCgroup(t, "networked")
-	// In this network namespace only this process belongs to the unit.
-	// So all connections of the namespace belong to the unit.
+	// All connections of this network namespace belong to the unit, because the namespace
+	// contains no other process.
 	require.NoError(t, unit.Command("ip", "netns", "exec", mine.Name, "sleep", "1000").Start())
 
 	dir := t.TempDir()
@@ -62,8 +62,8 @@ service:
 `, unit.Path, filepath.Join(dir, "profiles"), file))
 	c.wait(startTimeout, "Everything is ready. Begin running and processing data.", nil)
 	peers := func() map[string]float64 { return peersIn(t, file, unit.Path) }
-	// A first connection shows whether the unit is
-	// followed. Earlier traffic does not count.
+	// Traffic counts only after the collector has begun to follow the unit's connections.
+	// The first connection is used to wait until this has happened.
 	var l net.Listener
 	theirs.Do(t, func() (err error) {
 		l, err = net.Listen("tcp", netip.AddrPortFrom(far.V4, 0).String())

@@ -203,8 +203,8 @@ func startPrograms(t *testing.T, cgroup *hosttest.Cgroup) programs {
 	return p
 }
 
-// perfmonReadsMemory reports whether the kernel lets CAP_PERFMON read the
-// memory and the environment of a process. Newer kernels allow it.
+// perfmonReadsMemory reports whether the kernel lets CAP_PERFMON read the memory and the
+// environment of a process, as newer kernels do.
 func perfmonReadsMemory(t *testing.T, pid int) bool {
 	t.Helper()
 	f, err := exec.Command("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
@@ -244,7 +244,8 @@ func (p programs) seen(batches []pprofile.Profiles) map[string]bool {
 	return seen
 }
 
-// kernelFrames reports whether a batch has kernel frames, and whether they have names.
+// kernelFrames reports whether a batch has kernel frames, and whether any kernel frame has a
+// name.
 func kernelFrames(b pprofile.Profiles) (stacks, names bool) {
 	d := b.Dictionary()
 	for _, l := range d.LocationTable().All() {

@@ -100,8 +100,8 @@ func attributes(d pprofile.ProfilesDictionary, indices pcommon.Int32Slice) map[s
 	return m
 }
 
-// shares counts the events for each of names. An event counts for a name if the name of
-// its leaf function ends with this name.
+// shares counts events by name. An event counts for one of the given names if the name of
+// its leaf function ends with the given name.
 func shares(profiles []profile, names ...string) map[string]int {
 	m := map[string]int{}
 	for _, p := range profiles {

@@ -16,9 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCollectorsSendWhatIsRecorded sends the golden request of the CPU profile through
-// the collector versions 0.159 and 0.164. It compares the requests that the collectors
-// send with the files in testdata/otlp/recorded. Decoding tests read these files. With
+// TestCollectorsSendWhatIsRecorded sends the golden request of the CPU profile through the
+// collector versions 0.159 and 0.164. It compares the requests that the collectors send with
+// the files in testdata/otlp/recorded, which are the input of decoding tests. With
 // HOTPROFILE_RECORD=1, the test writes the files first.
 func TestCollectorsSendWhatIsRecorded(t *testing.T) {
 	t.Parallel()

@@ -76,8 +76,8 @@ func buildOtelHTTP(t *testing.T) (line, env []string) {
 	return []string{binary}, nil
 }
 
-// installing is locked while a program is installed.
-// Concurrent tests need the same programs.
+// installing is locked while a program is installed, because concurrent tests need the same
+// programs.
 var installing sync.Mutex
 
 // install runs a command that installs a program into a cache
@@ -215,10 +215,10 @@ const (
 	// past is the time that a service runs before its requests
 	// turn slow. Samples of this time must be exported, too.
 	past = 7 * time.Second
-	// leastPast is the minimum number of seconds before an opening for which samples must
-	// be exported. It applies only to the first opening. Profiles that began before the
-	// first opening closed are exported with the first opening. On a busy machine, a
-	// profile covers many seconds. So a later opening may have no samples from before it.
+	// leastPast is the minimum number of seconds before an opening for which samples must be
+	// exported. It applies only to the first opening, because profiles that began before the
+	// first opening closed are exported with the first opening. A profile covers many seconds
+	// on a busy machine, so there may be no earlier samples left for a later opening.
 	leastPast = 3
 
 	window     = 5 * time.Second
@@ -330,8 +330,9 @@ func (r running) opensBy(t *testing.T, c *collector, p policy, turned time.Time)
 }
 
 // knownSince returns the index of the log line at which all data of a service from before
-// the turn has arrived. The line reports the second batch of a signal since the turn. The
-// first batch is not enough, because some data was in flight when it was sent.
+// the turn has arrived. This line reports the second batch of a signal since the turn. The
+// first batch does not prove this, because some data was still in flight when the sender
+// sent the first batch.
 func (r running) knownSince(lines []logLine, turned time.Time) (last int) {
 	sends, since := map[string]bool{}, map[string]int{}
 	for i, l := range lines {

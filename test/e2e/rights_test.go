@@ -54,8 +54,8 @@ func TestOrdinaryUserOnOwnProcesses(t *testing.T) {
 	t.Parallel()
 	var user *syscall.SysProcAttr
 	if os.Geteuid() == 0 {
-		// This user has no other process. The kernel limits the
-		// locked memory of perf event rings for each user.
+		// The user has no other process, because the kernel limits the locked memory of perf
+		// event rings for each user.
 		user = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody - 1, Gid: nobody}}
 	}
 	if paranoid, err := os.ReadFile("/proc/sys/kernel/perf_event_paranoid"); err != nil || strings.TrimSpace(string(paranoid)) > "2" {

@@ -32,8 +32,8 @@ func TestStacksAreWholeByDefault(t *testing.T) {
 	}
 	programs := map[string]struct {
 		command []string
-		// callers lists functions. Most stacks must have one of these functions above
-		// the leaf.
+		// callers lists functions of which at least one must be above the leaf in most
+		// stacks.
 		callers []string
 	}{
 		"c":      {[]string{compile("gcc", "sorting.c")}, []string{"main"}},

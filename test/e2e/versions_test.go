@@ -69,9 +69,10 @@ func (a *arrivals) at(name string) [][]byte {
 	return slices.Clone(a.bodies[name])
 }
 
-// neighbour is a collector of another release. It runs none of our components. It forwards
-// requests to the ports sendGRPC and sendHTTP to our collector and to sends, over gRPC and
-// over HTTP respectively. It forwards requests to takeGRPC and takeHTTP to arrivals.
+// neighbour is a collector of another release without our components. It forwards requests
+// to sendGRPC over gRPC, and requests to sendHTTP over HTTP. In both cases, it sends them to
+// our collector and to the tap sends. Requests to takeGRPC and takeHTTP are forwarded to
+// arrivals.
 type neighbour struct {
 	sendGRPC, sendHTTP, takeGRPC, takeHTTP int
 	sends                                  *tap
@@ -175,14 +176,14 @@ service:
 		sent++
 	}
 	const protobuf, jsonType = "application/x-protobuf", "application/json"
-	// These requests come from collectors. A collector of 0.159
-	// would lose attributes that it receives as references.
+	// These requests come from collectors. The collector of 0.159 gets inline attributes,
+	// because it would lose references.
 	accepted(before.sendGRPC, protobuf, inlined)
 	accepted(before.sendHTTP, protobuf, inlined)
 	accepted(newest.sendGRPC, protobuf, references)
 	accepted(newest.sendHTTP, protobuf, references)
-	// These requests come from other senders. The first requests are
-	// sent over HTTP. Requests over gRPC follow below.
+	// These requests come from other senders over HTTP. Requests of other senders over gRPC
+	// follow below.
 	accepted(oursHTTP, protobuf, references)
 	accepted(oursHTTP, protobuf, inlined)
 	accepted(oursHTTP, protobuf, conformancetest.Mixed(references, inlined))

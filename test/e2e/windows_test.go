@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// random is the source of a DLL with the function that Go programs use for random
-// numbers. Wine 8 lacks this DLL.
+// random is the source of a DLL that Wine 8 lacks. The DLL contains the function that Go
+// programs use for random numbers.
 const random = `#include <windows.h>
 BOOLEAN NTAPI SystemFunction036(PVOID, ULONG);
 __declspec(dllexport) BOOL WINAPI ProcessPrng(PBYTE p, SIZE_T n) { return SystemFunction036(p, n); }
@@ -73,9 +73,9 @@ func TestWindowsPackagesUnderWine(t *testing.T) {
 	require.Equal(t, len(packages), strings.Count(string(text), "\nok  "))
 }
 
-// TestWindowsDistributionUnderWine runs two hot programs. One is a service with
-// net/http/pprof, and the other sends recorded .NET buffers. The gates of both programs
-// must open. The profile files of both programs must contain the reason.
+// TestWindowsDistributionUnderWine runs two hot programs. One program is a service with
+// net/http/pprof, and the other program sends recorded .NET buffers. The gates of both
+// programs must open, and the profile files of both programs must contain the reason.
 func TestWindowsDistributionUnderWine(t *testing.T) {
 	newWine(t)
 	dir := t.TempDir()

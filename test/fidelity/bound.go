@@ -43,9 +43,9 @@ func Chance(ours, n, theirs, m int, z float64) float64 {
 }
 
 // TotalChance returns the maximum error by chance of a count of samples, at z standard
-// errors. instants is the number of times that the sampler looked at the program. count
-// is the number of these times at which the program was running. Each of parts has one
-// unfinished period, which adds an error of one sample.
+// errors. instants is the number of moments at which the sampler checked whether the program
+// was running. count is the number of these moments at which the program was running. Each
+// of parts has one unfinished period, which adds an error of one sample.
 //
 // If the instants are independent of the program, the count has a binomial distribution.
 // If the period is the program's own CPU time, instants equals count, and only the

@@ -51,7 +51,7 @@ func holds(t *testing.T, run func() (faults []string)) {
 }
 
 // agree compares the shares of functions in our profile and in another sampler's profile.
-// It returns a text for each share that differs too much.
+// It returns a message for each share that differs too much.
 func agree(t *testing.T, what string, ours, theirs fidelity.Profile, count fidelity.Count, but ...string) (faults []string) {
 	t.Helper()
 	if ours.Total() == 0 || theirs.Total() == 0 {
@@ -150,9 +150,9 @@ var ways = []struct {
 	hz     int
 	cflags string
 	perf   []string
-	// unseen lists the functions of the mixed program that perf does not see. perf
-	// unwinds C code by tables, but Go code only by frame pointers. So perf misses the
-	// caller of a function without a frame, and the origin of a callback.
+	// unseen lists the functions of the mixed program that perf does not see. perf unwinds C
+	// code by tables, but Go code only by frame pointers. It therefore misses the caller of a
+	// function without a frame, and the origin of a callback.
 	unseen []string
 }{
 	{"frame pointers", cpuprofilerreceiver.UnwindFramePointer, 997, "-O2 -fno-omit-frame-pointer", []string{"-c", "1009009", "--call-graph", "fp"}, nil},
@@ -214,8 +214,9 @@ func TestKernelMixedAgreesWithPerf(t *testing.T) {
 	}
 }
 
-// asPerf reduces each function to one name. Some names in Go's symbol tables have the
-// calling convention as a suffix. C libraries have several names for one function.
+// asPerf reduces each function to one name, because C libraries have several names for one
+// function. It also removes the calling convention, which some names in Go's symbol tables
+// have as a suffix.
 func asPerf(p fidelity.Profile) fidelity.Profile {
 	return p.Renamed(func(name string) string {
 		return strings.TrimLeft(strings.TrimPrefix(strings.TrimSuffix(name, ".abi0"), "__GI_"), "_")
@@ -225,14 +226,16 @@ func asPerf(p fidelity.Profile) fidelity.Profile {
 // TestKernelCPUTimeAgreesWithTheKernel checks that the number of samples times their
 // period is the CPU time that the kernel reports.
 //
-// The kernel has two accounts of CPU time. They differ by the duration of a thread
-// switch. During a switch, the scheduler charges the new thread from the moment that the
-// thread was chosen. The events of a process stop with the old thread. They start with
-// the new thread only after other events have been switched, so they miss this time. The
-// events of a cgroup stop after the events of processes, so they also count a part of the
-// time that the next thread is charged. The kernel's own clock, cpu-clock in perf stat,
-// counts the time of such events. Our CPU time must be between the time of this clock and
-// the charged time. Events on whole CPUs are never switched off.
+// The kernel has two accounts of CPU time, which differ by the duration of thread switches.
+// The scheduler charges the new thread from the moment at which the thread is chosen. The
+// events of a process stop with the old thread. They start with the new thread only after
+// other events have been switched, so they miss a part of the charged time. The events of a
+// cgroup stop later than the events of processes, so they also count a part of the time that
+// is charged to the next thread.
+//
+// The kernel's own clock, cpu-clock in perf stat, counts the time of such events. Our CPU
+// time must be between the time of this clock and the charged time. This does not apply to
+// events on whole CPUs, which are never switched off.
 func TestKernelCPUTimeAgreesWithTheKernel(t *testing.T) {
 	for _, of := range []struct {
 		name  string
@@ -249,7 +252,7 @@ func TestKernelCPUTimeAgreesWithTheKernel(t *testing.T) {
 	}
 }
 
-// sameTime makes a program use CPU time. It returns a text for each sampler whose CPU
+// sameTime makes a program use CPU time. It returns a message for each sampler whose CPU
 // time differs too much from the kernel's CPU time.
 func sameTime(t *testing.T, path string, sees []string) (faults []string) {
 	t.Helper()

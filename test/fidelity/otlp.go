@@ -53,7 +53,7 @@ func OfOTLP(all []pprofile.Profiles, pid int, within Window) (p Profile, period 
 	return p, period
 }
 
-// Unknown is the name of functions whose name a sampler does not know.
+// Unknown replaces the name of a function if a sampler does not know the name.
 const Unknown = "[unknown]"
 
 func stack(d pprofile.ProfilesDictionary, s pprofile.Sample) (frames []Frame) {

@@ -110,8 +110,8 @@ func launch(t *testing.T, path string, args ...string) *program {
 		_ = p.cmd.Process.Kill()
 		_ = p.cmd.Wait()
 	})
-	// The shell moves itself into the cgroup and then becomes the program. The program
-	// waits for a line at its start.
+	// The shell moves itself into the cgroup and then becomes the program. When the program
+	// starts, it waits until it can read a line.
 	require.Eventually(t, func() bool {
 		exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", p.pid()))
 		state, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid()))
@@ -349,8 +349,8 @@ func (r *recording) profile() fidelity.Profile {
 	return p
 }
 
-// clock is a perf stat that measures the time for which the events of a program
-// or of a cgroup were switched on.
+// clock is a running perf stat. It measures the time for which the events of a program or of
+// a cgroup were switched on.
 type clock struct {
 	*perf
 	file string

@@ -13,9 +13,9 @@ import (
 )
 
 // Mount is a mounted file system that can stop answering, like a file system with an
-// unreachable server. The server is this process. So the process must not start a program
-// that is on the file system. It must not start any program while the file system does
-// not answer, because a new process begins by closing the inherited files.
+// unreachable server. The server is this process, so this process must not start a program
+// that is on the file system. While the file system does not answer, this process must not
+// start any program, because a new process begins by closing the inherited files.
 type Mount struct {
 	Dir string
 

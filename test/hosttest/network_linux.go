@@ -90,8 +90,8 @@ func (n *Network) enter(call func() error, done chan<- error) {
 	}
 	err := n.inside(call)
 	if !errors.Is(err, errNoWayBack) {
-		// When a thread ends, the kernel kills the programs that the thread has started with
-		// Pdeathsig. So the thread is kept if it could return to its namespace.
+		// The thread is kept if it could return to its namespace. If the thread ended, the
+		// kernel would kill the programs that the thread has started with Pdeathsig.
 		runtime.UnlockOSThread()
 	}
 	done <- err
@@ -243,7 +243,8 @@ func (w *Wire) carry(from, to *os.File) {
 	sending.Go(func() {
 		for p := range line {
 			for d := time.Until(p.due); d > 0; d = time.Until(p.due) {
-				// Go's timers are up to a millisecond late in an idle process.
+				// Nanosleep is used because Go's timers are up to a millisecond late in an
+				// idle process.
 				left := unix.NsecToTimespec(int64(d))
 				_ = unix.Nanosleep(&left, nil)
 			}

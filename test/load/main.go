@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command load is a program with a known profile. The demo and the end-to-end test use
-// it. While it is busy, one function uses three quarters of its CPU time and another
+// Command load is a program with a known profile, for the demo and the end-to-end test.
+// While the program is busy, one function uses three quarters of its CPU time and another
 // function uses one quarter.
 package main
 
@@ -44,7 +44,7 @@ func main() {
 	once := flag.Bool("exit", false, "exit after being busy instead of idling until stopped")
 	flag.Parse()
 	// GOMAXPROCS is at least the number of threads. If there are more threads than CPUs, the
-	// threads therefore wait in the kernel and not in Go's scheduler.
+	// threads must wait in the kernel and not in Go's scheduler.
 	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), *threads) + *waiting)
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -142,9 +142,9 @@ func waitThreeParts(d time.Duration) { sleepInThread(d) }
 //go:noinline
 func waitOnePart(d time.Duration) { sleepInThread(d) }
 
-// sleepInThread blocks the thread. time.Sleep would only block the goroutine. The system
-// call is announced to Go's scheduler, which would otherwise treat the wait as an endless
-// computation and interrupt it.
+// sleepInThread blocks the thread. time.Sleep is not used, because it would only block the
+// goroutine. The system call is announced to Go's scheduler, which would otherwise treat the
+// wait as an endless computation and interrupt it.
 func sleepInThread(d time.Duration) {
 	t := syscall.NsecToTimespec(int64(d))
 	_, _, _ = syscall.Syscall(syscall.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&t)), 0, 0)

@@ -13,11 +13,11 @@ import (
 	"github.com/hotprofile/hotprofile/internal/nativeformat"
 )
 
-// Encoder writes buffers in the same way as the profiler. It truncates strings at
-// [nativeformat.MaxUnits]. It defines codes up to [nativeformat.MaxCode]. It stops at
-// [nativeformat.MaxBuffer] bytes. The size is checked before each field of thread
-// samples, for each allocation sample and for each batch of selected samples. An Encoder
-// is not safe for concurrent use.
+// Encoder writes buffers with the same limits as the profiler. It truncates strings at
+// [nativeformat.MaxUnits], defines codes up to [nativeformat.MaxCode], and stops at
+// [nativeformat.MaxBuffer] bytes. The size is checked before each field of thread samples,
+// for each allocation sample and for each batch of selected samples. An Encoder is not safe
+// for concurrent use.
 type Encoder struct {
 	format    nativeformat.Format
 	buf       []byte

@@ -18,8 +18,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// WindowStart is the start of profiles, Window is their length, and Period is the CPU
-// time that an event represents. All are in nanoseconds.
+// WindowStart is the start of profiles, and Window is the length of profiles. Period is the
+// CPU time that an event represents. All values are in nanoseconds.
 const (
 	WindowStart = 1_780_000_000_000_000_000 // 2026-05-28T20:26:40Z
 	Window      = 5_000_000_000

@@ -33,8 +33,8 @@ const (
 const (
 	slowAnswer = time.Second
 	// leastTime is the minimum time before the sender's timeout at which the backend
-	// responds. With less time left, the sender might give up before the response
-	// arrives. Then the test could not know which profiles were delivered.
+	// responds. With less time left, the sender might give up before the response arrives,
+	// and the test could not know which profiles were delivered.
 	leastTime = time.Second
 )
 
@@ -135,9 +135,8 @@ func (b *backend) keep(pd pprofile.Profiles, taken bool) {
 	}
 }
 
-// become changes the mood. If the sender has no queue, requests in
-// flight are completed first. If a response were cut off, the test
-// could not know whether the response arrived.
+// become changes the mood. If the sender has no queue, requests in flight are completed
+// first, because the test could not know whether an interrupted response arrived.
 func (b *backend) become(m mood) error {
 	b.mu.Lock()
 	before := b.mood
@@ -166,7 +165,7 @@ func (b *backend) restart() error {
 	return b.become(restarting)
 }
 
-// serve sets whether the sender exports without a queue from now on.
+// serve tells the backend whether the sender exports without a queue from now on.
 func (b *backend) serve(direct bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -206,8 +206,8 @@ func (c *collector) scrape(ctx context.Context) (figures, error) {
 	return readPrometheus(bytes.NewReader(body))
 }
 
-// weight is the memory, the goroutines and the file
-// descriptors of the collector at one moment.
+// weight is the resource usage of the collector at one moment. It contains the memory, the
+// goroutines and the file descriptors.
 type weight struct {
 	rss         int64
 	goroutines  int
@@ -226,8 +226,8 @@ func (c *collector) resident() (bytes int64, err error) {
 	return bytes, err
 }
 
-// weigh returns the current weight. It returns an error
-// if the weight cannot be read at the moment.
+// weigh returns the collector's current resource usage. It returns an error if the usage
+// cannot be read at the moment.
 func (c *collector) weigh(ctx context.Context) (w weight, err error) {
 	if w.rss, err = c.resident(); err != nil {
 		return w, err

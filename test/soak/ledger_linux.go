@@ -20,9 +20,9 @@ type entry struct {
 	// read counts the events in the receiver, by outcome. Only exported and
 	// refused events are also counted by the next component.
 	read map[string]int64
-	// twins counts the objects of Go's allocations. The receiver
-	// counts the objects and the bytes of an allocation as one
-	// event. All later components count them as two events.
+	// twins counts the objects of Go's allocations. The receiver counts an allocation as one
+	// event. All later components count two events for it, because they count the objects
+	// and the bytes separately.
 	twins int64
 	// sentAccepted and handedRefused count the samples that the receiver passed to the
 	// next component, by the result of the call.

@@ -152,8 +152,9 @@ func TestTheScheduleFillsTheTime(t *testing.T) {
 				if p.backend == gone {
 					away += time.Duration(p.share * float64(a.duration))
 				}
-				// If a collector without a queue is stopped or its sender gives up, the
-				// backend cannot know whether the responses in flight arrived.
+				// The backend must always know whether its responses arrived. This is not
+				// possible if a collector without a queue is stopped, or if its sender gives
+				// up.
 				require.False(t, a.direct && (p.backend == restarting || p.backend == forgetful || p.event == pause || p.backend == invalid))
 			}
 			require.InDelta(t, 1, shares, 1e-9, a.name)

@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// settle is the time for which counters must not change. It is longer
+// settle is the time without a change after which counters count as settled. It is longer
 // than the interval at which the receiver exports and counts.
 const settle = 2500 * time.Millisecond
 
-// disagree is the time for which settled counters may disagree.
+// disagree is the maximum time for which settled counters may contradict each other.
 const disagree = 15 * time.Second
 
 // quietLimit is the time that counters may take to settle on a busy machine.
@@ -139,9 +139,9 @@ func (s *soak) terminate(c *collector, watch *watch) (figures, error) {
 	return end, nil
 }
 
-// killQuietly kills the collector. The last counters of a killed collector can
-// only be scraped. So the loads are frozen and the gates are closed before the
-// kill, and no more events are exported. The events in the recorder are lost.
+// killQuietly kills the collector. The last counters of a killed collector can only be
+// scraped. Before the kill, the loads are therefore frozen and the gates are closed, so that
+// no more events are exported. The events in the recorder are lost.
 func (s *soak) killQuietly(ctx context.Context, c *collector, a scheduled) (end figures, err error) {
 	if err := s.world.freeze(); err != nil {
 		return nil, err

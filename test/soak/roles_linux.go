@@ -47,8 +47,8 @@ func burn(d time.Duration) {
 	burned.Add(x)
 }
 
-// flood spends CPU time at the ends of random paths through four
-// functions. So hardly any two of its stacks are equal.
+// flood spends CPU time at the ends of random paths through four functions, so that nearly
+// all of its stacks are different.
 func flood() {
 	for {
 		descend(rand.Uint64(), 60+rand.IntN(60))

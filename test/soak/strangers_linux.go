@@ -57,9 +57,11 @@ type allowance struct {
 
 // allowances lists the attacks, which run one after the other. The first attack has the
 // smallest memory limit under which a collector works. The second attack has the memory
-// limit of the configurations in deploy. It is short, because it only measures memory.
-// The CPU time is not checked in a short attack, because the file budget has saved time
-// before, so reading files is expensive at the beginning.
+// limit of the configurations in deploy.
+//
+// The second attack is short, because it only measures memory. The CPU time of a short
+// attack is not checked. At the beginning of an attack, the collector may use the file
+// budget that it has saved before, so reading files takes more CPU time.
 var allowances = []allowance{{256 << 20, "205MiB", time.Minute}, {512 << 20, "410MiB", 30 * time.Second}}
 
 // quietTime is the time before an attack in which
@@ -206,8 +208,8 @@ func (s *soak) strangersAttack(ctx context.Context, of allowance) (a *attack, er
 
 	begin := func(g *scratch.Cgroup, service, name string, args ...string) (*exec.Cmd, error) {
 		cmd := g.Command(name, args...)
-		// A stack inside a signal handler does not include the stack of the
-		// goroutine. So asyncpreemptoff keeps Go from sending signals.
+		// asyncpreemptoff keeps Go from sending signals, because a stack inside a signal
+		// handler does not include the stack of the goroutine.
 		cmd.Env = append(os.Environ(), "OTEL_SERVICE_NAME="+service, "GODEBUG=asyncpreemptoff=1")
 		cmd.Stderr = os.Stderr
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -275,8 +277,8 @@ func (s *soak) strangersAttack(ctx context.Context, of allowance) (a *attack, er
 	if err := answer(); err != nil {
 		return nil, err
 	}
-	// A shutdown does not wait for a disk that counts as stalled. So wait
-	// until the collector has noticed that the disk answers again.
+	// Wait until the collector has noticed that the disk answers again, because a shutdown
+	// does not wait for a disk that counts as stalled.
 	for left := 100; strings.Contains(c.logText(), "disk does not answer, ") && !strings.Contains(c.logText(), "disk answers again") && left > 0; left-- {
 		if err := sleep(ctx, 100*time.Millisecond); err != nil {
 			return nil, err

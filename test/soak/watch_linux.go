@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// weighed contains weights of a collector at the start of a run, when the run is warm, and
-// at the end. most contains the maximum of each figure.
+// weighed contains the resource usage of a collector at the start of a run, after the
+// warm-up, and at the end. most contains the maximum of each figure.
 type weighed struct {
 	name                    string
 	start, warm, most, last weight

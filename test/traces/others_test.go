@@ -5,12 +5,14 @@ package traces
 
 import "fmt"
 
-// This file reimplements the decisions of three other projects in our own words and code. The
-// descriptions come from the documentation of the projects. Where the documentation is
+// This file reimplements the decisions of three other projects in our own words and code.
+// The descriptions come from the documentation of the projects. Where the documentation is
 // silent, they come from the observed behaviour of the code, for example for the defaults of
-// a library. Each project gets the same readings once per second. CPU usage is a share of the
-// limit, even if the project measures shares of one core or of the machine. So only the
-// decisions are compared.
+// a library.
+//
+// Only the decisions are compared, so each project gets the same readings once per second.
+// CPU usage is a share of the limit, even if the project measures shares of one core or of
+// the machine.
 
 // records is the CPU trigger of Azure Monitor's Application Insights Profiler
 // (docs/CpuUsageMonitoring.md and the configuration guide of

@@ -112,9 +112,9 @@ func (o ours) play(tr *trace) (opened []int) {
 	return opened
 }
 
-// readings computes the monitors' readings from rows. used and den are the CPU seconds
-// and the core seconds since the first row. thread is the CPU time of the busiest thread,
-// and threadIn is the time for which the monitor read the threads. Both are in seconds.
+// readings computes the monitors' readings from rows. used and den are the CPU seconds and
+// the core seconds since the first row. thread is the CPU time of the busiest thread in
+// seconds. threadIn is the time, in seconds, for which the monitor read the threads.
 type readings struct {
 	last             *Row
 	used, den        float64

@@ -127,8 +127,9 @@ func (tr *trace) isFalse(t int) bool {
 		!slices.ContainsFunc(tr.hot, after) && !slices.ContainsFunc(tr.grey, after)
 }
 
-// best returns the index of the algorithm with the lowest cost. If several costs are
-// equal, the lower mean latency decides, and then the order.
+// best returns the index of the algorithm with the lowest cost. If several algorithms have
+// this cost, the algorithm with the lowest mean latency is best. If the mean latencies are
+// equal too, the first algorithm is best.
 func best(of []algorithm, on []*trace) int {
 	found, least := -1, (*score)(nil)
 	for i, a := range of {

@@ -5,8 +5,8 @@ package traces
 
 import "fmt"
 
-// period is the kernel's quota period. tick is the interval at which the kernel updates
-// its CPU counters. Both are in seconds.
+// period is the kernel's quota period in seconds. tick is the interval, in seconds, at which
+// the kernel updates its CPU counters.
 const (
 	period = 0.1
 	tick   = 0.004

@@ -127,8 +127,8 @@ func (c *census) assign(p *process, known bool) {
 	c.sim.assign(p, tallies, known)
 }
 
-// isStart reports whether the process with a pid has the given start time. It also returns
-// true if start is 0 or if the process has ended.
+// isStart reports whether process pid started at the time start. It also returns true if
+// start is 0 or if the start time cannot be read, for example because the process has ended.
 func (c *census) isStart(pid int, start uint64) bool {
 	if start == 0 {
 		return true
@@ -242,8 +242,8 @@ func (c *census) check(queued int) {
 	c.queue = c.queue[:copy(c.queue, c.queue[n:])]
 }
 
-// checkInTurn looks up the next processes in all. It looks up at most the given number of
-// processes, and at most a tenth of all processes.
+// checkInTurn looks up the processes that are next in the list of all processes. It looks
+// up at most the given number of processes, and at most a tenth of the list.
 func (c *census) checkInTurn(most int) {
 	for range min(most, (len(c.all)+9)/10) {
 		if c.turn >= len(c.all) {

@@ -1,13 +1,14 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bottleneck measures cpu_bottleneck. The value is the time in which at least one
+// Package bottleneck measures cpu_bottleneck, which is the time in which at least one
 // thread of a unit is on a CPU.
 //
 // A [Follower] reads the context switches of all CPUs for all units. Its census finds the
-// unit of each running process. Its simultaneity measures how long each unit has one, two
-// or more running threads. A [Reader] is the monitor of one unit. A Reader follows its
-// unit only while the unit's CPU usage can reach the lowest threshold.
+// unit of each running process. Its simultaneity measures, for each unit, the time with
+// one running thread, with two running threads, and so on. A [Reader] is the monitor of
+// one unit. A Reader follows its unit only while the unit's CPU usage can reach the lowest
+// threshold.
 package bottleneck
 
 import (
@@ -35,8 +36,8 @@ const (
 	// next round.
 	readEvery = 50 * time.Millisecond
 	lag       = 100 * time.Millisecond
-	// Each round looks up at most queuedPerRound processes from the queue. Every turnEvery,
-	// inTurn further processes are looked up. One lookup costs about 10 µs.
+	// Each round looks up at most queuedPerRound processes from the queue. In addition, inTurn
+	// other processes are looked up once per turnEvery. One lookup costs about 10 µs.
 	queuedPerRound, inTurn = 64, 10
 	turnEvery              = 100 * time.Millisecond
 
@@ -63,8 +64,8 @@ const ForeignPIDs cgroup.Unavailable = "the collector is in a pid namespace of i
 type Options struct {
 	// Least is the lowest threshold in use, in %.
 	Least float64
-	// MaxSwitches is the maximum number of switches per second. If there are more
-	// switches, following stops. 0 means 200,000.
+	// MaxSwitches is the maximum number of switches per second. At a higher rate, the
+	// follower stops following. 0 means 200,000.
 	MaxSwitches int
 	// ForeignPIDs reports whether procfs shows the pids of another pid namespace. If it
 	// does, units cannot be followed.
@@ -274,9 +275,9 @@ func (f *Follower) setErr(err error) {
 	f.err = err
 }
 
-// attach follows switches until no unit is followed or an error occurs.
-// lasted reports that the stream was read without an error for longer than
-// the time until the next attempt.
+// attach follows switches until no unit is followed or an error occurs. lasted reports
+// whether the stream was read without an error for longer than the time until the next
+// attempt.
 func (f *Follower) attach() (lasted bool, err error) {
 	stream, err := f.open()
 	if err != nil {

@@ -548,7 +548,7 @@ func TestAProcessThatEnds(t *testing.T) {
 	require.NotSame(t, ending, c.seen(7, 7))
 	require.False(t, c.seen(7, 7).known)
 
-	// Another process gets the same pid at once.
+	// Another process immediately gets the same pid.
 	p.put(8, "a")
 	old := c.seen(8, 8)
 	p.put(1, "b")

@@ -450,10 +450,10 @@ func TestKernelHostBottleneckOfAProcess(t *testing.T) {
 	require.Equal(t, was, busy, "a process with another start is another process")
 }
 
-// BenchmarkHostFollowing measures the cost of following. Two processes pass a byte
-// back and forth on one CPU, at a given pace or as fast as possible. The benchmark
-// runs with and without following. It reports this process's CPU time and the number
-// of passes. Run it with -benchtime 1x.
+// BenchmarkHostFollowing measures the cost of following. With and without following, two
+// processes pass a byte back and forth on one CPU, at a given pace or as fast as possible.
+// The benchmark reports this process's CPU time and the number of passes. Run it with
+// -benchtime 1x.
 func BenchmarkHostFollowing(b *testing.B) {
 	for _, order := range []string{"pingpong 3s 0 0", "pingpong 3s 200 0", "pingpong 3s 20 0"} {
 		for _, followed := range []bool{false, true} {

@@ -23,8 +23,8 @@ const (
 	errNotFollowed Gap = "its CPU usage is below every threshold of cpu_bottleneck, so its switches are not followed"
 	// errFollowing means that following the unit has only just begun.
 	errFollowing Gap = "its switches have only begun to be followed"
-	// errUnseen means that the running processes are unknown for more than half of the time
-	// since the last reading.
+	// errUnseen means that the running processes were unknown for more than half of the
+	// time since the last reading.
 	errUnseen Gap = "for more than half of the time it is not known what ran: switch records were lost, or processes that ended could not be told apart any more"
 	// errDisagrees means that the measured CPU time does not match the unit's CPU time.
 	errDisagrees Gap = "the CPU time of what was seen to run is not the unit's: its processes are not all told apart from others by their cgroup"
@@ -116,8 +116,8 @@ func (r *Reader) advance(span time.Duration, cores float64) error {
 	case added < span/2 && span-added > lag:
 		return errUnseen
 	}
-	// The scheduler tick, the lag and changes of the usage cause differences, but of less
-	// than half of the used CPU time.
+	// The scheduler tick, the lag and changes of the usage can make the two CPU times
+	// differ, but by less than half of the used CPU time.
 	used := time.Duration(cores * float64(added))
 	if off := (time.Duration(cpu-cpuBefore) - used).Abs(); off > lag && off > used/2 {
 		return errDisagrees

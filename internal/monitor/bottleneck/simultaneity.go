@@ -64,7 +64,7 @@ func (s *simultaneity) reset(cpus int, now int64) {
 	s.unknown = cpus
 }
 
-// advance counts the time up to t, in which there are no further events.
+// advance counts the time from s.now to t, in which there are no events.
 func (s *simultaneity) advance(t int64) {
 	if t <= s.now {
 		return

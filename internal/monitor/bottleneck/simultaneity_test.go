@@ -282,7 +282,8 @@ func TestAccountingASwitchDoesNotAllocate(t *testing.T) {
 	}))
 }
 
-// BenchmarkAccountSwitch accounts for context switches. The baseline is an assignment.
+// BenchmarkAccountSwitch measures the time to account for a context switch. The baseline
+// is a single assignment.
 func BenchmarkAccountSwitch(b *testing.B) {
 	s := newScene(16, 2)
 	b.Run("assignment", func(b *testing.B) {

@@ -41,9 +41,9 @@ const (
 	WorkingDirectory = "process.working_directory"
 )
 
-// Origin is a resource attribute. It distinguishes profilers whose profiles belong to the
-// same program and have the same type. The value is OriginPprof if the program made the
-// profiles itself. The attribute is absent if hotprofile sampled the profiles.
+// Origin is a resource attribute. It distinguishes profiles of the same program and type that
+// come from different profilers. The value is OriginPprof if the program made the profiles
+// itself. The attribute is absent if hotprofile sampled the profiles.
 const (
 	Origin      = Prefix + "origin"
 	OriginPprof = "pprof"
@@ -80,8 +80,8 @@ const (
 	Unscaled = Prefix + "unscaled"
 )
 
-// cpu_trigger adds these attributes to profiles that pass a gate. The policy is also an
-// attribute of the resource. The kind is only an attribute of the resource.
+// cpu_trigger adds these attributes to profiles that pass a gate. The policy is added to
+// both the profile and its resource. The kind is added only to the resource.
 const (
 	Unit             = Prefix + "unit"
 	TriggerID        = TriggerPrefix + "id"
@@ -98,7 +98,8 @@ const (
 
 // These are attributes of events. Events also have the attributes of the trigger.
 const (
-	// TriggerCondition is the monitor with its parameters, as in readings.
+	// TriggerCondition contains the monitor and its parameters, in the same format as in
+	// readings.
 	TriggerCondition    = TriggerPrefix + "condition"
 	TriggerTraces       = TriggerPrefix + "traces"         // traces of the slowest requests
 	GateBudget          = Prefix + "gate.budget"           // the budget that kept the gate shut
@@ -121,7 +122,7 @@ const (
 	FileSize            = "file.size"
 )
 
-// These are attributes of the metrics of units and of their peers.
+// These are attributes of the metrics about units and their peers.
 const (
 	IODirection   = "network.io.direction"
 	LocalPort     = "network.local.port"
@@ -134,7 +135,7 @@ const (
 	PolicyState   = Prefix + "policy.state"
 )
 
-// These are attributes of requests, on spans and on metrics of servers.
+// These are attributes of requests. They are set on spans and on the metrics of servers.
 const (
 	ErrorType         = "error.type"
 	HTTPMethod        = "http.request.method"

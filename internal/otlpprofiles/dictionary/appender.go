@@ -12,10 +12,10 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/internal/protosize"
 )
 
-// Appender adds strings and attributes to a dictionary, which another sender may have made.
-// Each string and each attribute is added only once. Appender keeps its working memory from
-// one dictionary to the next. It is not safe for concurrent use. The zero value is ready for
-// Reset.
+// Appender adds strings and attributes to a dictionary, which may come from another sender.
+// Each string and each attribute is added only once. Appender reuses its working memory for
+// the next dictionary. It is not safe for concurrent use. The zero value is ready for Reset,
+// which must be called before other methods.
 type Appender struct {
 	out        pprofile.ProfilesDictionary
 	size       int // marshalled size of the added entries
@@ -121,7 +121,7 @@ func (a *Appender) Attribute(key string, v Value) int32 {
 }
 
 // valueOf returns the Value of an attribute. It returns false if the value is neither a
-// text nor an integer.
+// string nor an integer.
 func valueOf(v pcommon.Value) (Value, bool) {
 	switch v.Type() {
 	case pcommon.ValueTypeStr:

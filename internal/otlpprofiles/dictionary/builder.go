@@ -27,7 +27,8 @@ type Builder struct {
 	stacks    map[string]int32
 	links     map[samples.Link]int32
 
-	// The following maps contain entries that were already looked up, by identity.
+	// The following maps cache the indices of entries by the entry's pointer, so that the
+	// content of each entry is compared only once.
 	knownMappings  map[*samples.Mapping]int32
 	knownLocations map[*samples.Location]int32
 	knownStacks    map[*samples.Stack]int32
@@ -63,8 +64,8 @@ func NewBuilder() *Builder {
 // Size returns the marshalled size of the dictionary.
 func (b *Builder) Size() int { return b.size }
 
-// Reset starts the dictionary of another request. After Reset, the dictionary
-// contains only the zero entries.
+// Reset starts the dictionary of a new request. The new dictionary contains only the zero
+// entries.
 func (b *Builder) Reset(out pprofile.ProfilesDictionary) {
 	clear(b.functions)
 	clear(b.mappings)
@@ -269,8 +270,8 @@ func (b *Builder) StackBound(s *samples.Stack) int {
 // adds to the dictionary.
 func AttributeBound(key string, v Value) int { return attributeBound + len(key) + len(v.text) }
 
-// attributeBound is the upper bound of the size of an attribute with empty texts. It
-// covers an entry with a key and a value, and two strings.
+// attributeBound is an upper bound on the marshalled size of an attribute whose strings are
+// empty. It covers the entry with the key and the value, and the two strings.
 const attributeBound = protosize.MaxLength + protosize.MaxIndex + protosize.MaxLength + protosize.MaxNumber + protosize.MaxLength
 
 // LinkSize is the number of bytes that Link adds for a link with ids of 16 and 8 bytes.

@@ -86,17 +86,18 @@ func AppendZeroEntries(d pprofile.ProfilesDictionary) {
 	d.LinkTable().AppendEmpty()
 }
 
-// Value is the value of an attribute. It is a text or an integer. Values are comparable.
+// Value is the value of an attribute, which is either a string or an integer. Values are
+// comparable.
 type Value struct {
 	text     string
 	number   int64
 	isNumber bool
 }
 
-// Str returns a text Value.
+// Str returns a string as a Value.
 func Str(s string) Value { return Value{text: s} }
 
-// Int returns an integer Value.
+// Int returns an integer as a Value.
 func Int(n int64) Value { return Value{number: n, isNumber: true} }
 
 func (v Value) set(out pcommon.Value) {

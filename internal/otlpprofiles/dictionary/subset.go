@@ -109,7 +109,7 @@ func (s *Subset) begin(src, dst pprofile.ProfilesDictionary) {
 // end releases the dictionaries.
 func (s *Subset) end() { s.src, s.dst = pprofile.ProfilesDictionary{}, pprofile.ProfilesDictionary{} }
 
-// table returns t with the length n.
+// table returns a slice of length n. It reuses t without clearing it if t is large enough.
 func table(t []uint64, n int) []uint64 {
 	if n > cap(t) {
 		return make([]uint64, n)

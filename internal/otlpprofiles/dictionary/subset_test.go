@@ -21,8 +21,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/conformancetest"
 )
 
-// counter generates bytes for ids. The ids are all different. They
-// are the same in every run.
+// counter generates bytes for ids. All ids are different, and every run generates the
+// same ids.
 type counter struct{ n uint64 }
 
 func (c *counter) Read(b []byte) (int, error) {
@@ -34,7 +34,7 @@ func (c *counter) Read(b []byte) (int, error) {
 var offCPU = &samples.Type{Name: "off_cpu", Unit: "nanoseconds", PeriodName: "off_cpu", PeriodUnit: "nanoseconds"}
 
 // built returns a request with three resources. The second resource has two profiles, and
-// the other resources have one profile. The resources share some code.
+// each of the other resources has one profile. The resources share some code.
 func built(t testing.TB) pprofile.Profiles {
 	t.Helper()
 	b := samples.NewBatch(16 << 20)
@@ -71,8 +71,8 @@ func built(t testing.TB) pprofile.Profiles {
 
 func container(i int) string { return strings.Repeat(fmt.Sprintf("%02x", 0xa0+i), 32) }
 
-// rich returns the request of built, to which it adds links, all kinds of attributes,
-// scopes and units.
+// rich returns the same request as built, but with links, all kinds of attributes, scopes
+// and units.
 func rich(t testing.TB) pprofile.Profiles {
 	t.Helper()
 	pd := built(t)

@@ -29,12 +29,11 @@ const maxDepth = 64
 // because an index is an int32.
 const maxStrings = 1<<31 - 1
 
-// maxPrefix is the maximum number of bytes before a string. These bytes are the tag
-// and the length of the string.
+// maxPrefix is the maximum size of the tag and the length that precede a string, in bytes.
 const maxPrefix = 6
 
 // maxWritten is the maximum total size of the strings that replace references, in bytes.
-// The limit is needed because a request may refer to a string very often.
+// The limit is needed because a request may refer to the same string many times.
 const maxWritten = 64 << 20
 
 var (
@@ -120,8 +119,9 @@ func eachField(body []byte, f func(protowire.Number, protowire.Type, []byte) err
 	return nil
 }
 
-// mark records the strings that are used, and adds up the size of the references. It
-// checks every index, and the structure of each message that rewriter.message rewrites.
+// mark records which strings are used, and adds up the sizes of the strings that replace
+// references. It also checks every index and the structure of each message, so that
+// rewriter.message needs no checks.
 func (r *rewriter) mark(m *message, body []byte, depth int) error {
 	if depth > maxDepth {
 		return errTooDeep
@@ -148,8 +148,8 @@ func (r *rewriter) mark(m *message, body []byte, depth int) error {
 	})
 }
 
-// measure adds the size of the string that replaces one reference to r.written. It
-// returns an error if r.written then exceeds maxWritten.
+// measure adds to r.written the size of the string that replaces a reference. It returns an
+// error if r.written then exceeds maxWritten.
 func (r *rewriter) measure(i int) error {
 	if r.written += maxPrefix + len(r.string(i)); r.written > maxWritten {
 		return errWritten
@@ -165,8 +165,8 @@ func (r *rewriter) string(i int) []byte {
 	return r.strings[i]
 }
 
-// plan assigns new indices to the remaining strings. The first string
-// always remains. It is empty.
+// plan assigns new indices to the remaining strings. The first string always remains,
+// because index 0 must be the empty string.
 func (r *rewriter) plan() {
 	if len(r.strings) > 0 {
 		r.used[0] = true

@@ -98,7 +98,7 @@ func newProfiles(n int, orphans bool) pprofile.Profiles {
 	return p
 }
 
-// encoded returns a request in the form in which the newest collector sends it.
+// encoded encodes profiles as a request in the form that the newest collector sends.
 func encoded(t testing.TB, p pprofile.Profiles) []byte {
 	p.MarkReadOnly() // marshalling changes profiles that are not read-only
 	b, err := (&pprofile.ProtoMarshaler{}).MarshalProfiles(p)
@@ -265,9 +265,8 @@ func TestEmptyRequests(t *testing.T) {
 	require.Zero(t, references(t, out))
 }
 
-// FuzzRequest checks that a request keeps its meaning if a decoder accepts
-// the request. Every other request must be rewritten, or rejected with an
-// error. There must be no panic.
+// FuzzRequest checks that rewriting keeps the meaning of every request that a decoder
+// accepts. Any other request must be rewritten, or rejected with an error, without a panic.
 func FuzzRequest(f *testing.F) {
 	f.Add(encoded(f, newProfiles(2, false)))
 	f.Add(encoded(f, newProfiles(2, true)))

@@ -55,16 +55,16 @@ type Builder struct {
 	profileLabels []string // Options.Labels
 }
 
-// label is an attribute of samples. Its value is a text or a number.
+// label is an attribute of samples. Its value is a string or a number.
 type label struct {
 	key, text string
 	number    int64
 	isNumber  bool
 }
 
-// These constants estimate the size of an entry without its strings and slices, in
-// bytes. The size includes the structure, the structure's entries in maps and
-// tables, and the allocator's rounding.
+// These constants estimate the memory of one entry of each kind, in bytes, without its
+// strings and slices. They include the structure itself, its entries in maps and tables,
+// and the rounding by the allocator.
 const (
 	builderSize  = 4 << 10
 	functionSize = 256
@@ -86,10 +86,10 @@ const (
 	maxComments = 100
 )
 
-// Cut truncates a text to 8 KiB. The result does not keep the whole text in memory.
+// Cut truncates a string to 8 KiB. The result does not keep the whole string in memory.
 func Cut(s string) string { return texts.Cut(s, maxText) }
 
-// TextOf returns an attribute's value as a text that is truncated to 8 KiB. For lists,
+// TextOf returns an attribute's value as a string that is truncated to 8 KiB. For lists,
 // maps and bytes, TextOf returns false.
 func TextOf(v pcommon.Value) (string, bool) {
 	switch v.Type() {
@@ -108,7 +108,7 @@ func countsPeriods(t dictionary.ProfileType) bool {
 	return t.Sample == "samples" && t.Unit == "count" && t.Period != ""
 }
 
-// TypeOf returns the type of a profile. The texts of the type are truncated to 8 KiB.
+// TypeOf returns the type of a profile. The strings of the type are truncated to 8 KiB.
 func TypeOf(d dictionary.Reader, p pprofile.Profile) dictionary.ProfileType {
 	t := d.ProfileType(p)
 	return dictionary.ProfileType{Sample: Cut(t.Sample), Unit: Cut(t.Unit), Period: Cut(t.Period), PeriodUnit: Cut(t.PeriodUnit)}
@@ -126,14 +126,14 @@ func TypeName(t dictionary.ProfileType) string {
 
 // Options are the options of a builder.
 type Options struct {
-	// Origin is the value of hotprofile.origin of the profiles.
+	// Origin is the value of the attribute hotprofile.origin of the profiles.
 	Origin string
 	// Labels are the keys of profile attributes that become labels of the samples instead
 	// of comments. Samples are not merged if the values of their labels differ.
 	Labels []string
 }
 
-// NewBuilder returns a builder of profiles of a type.
+// NewBuilder returns a Builder for profiles of type t.
 func NewBuilder(t dictionary.ProfileType, o Options) *Builder {
 	b := &Builder{
 		out: &profile.Profile{
@@ -248,8 +248,8 @@ func Attributes(d dictionary.Reader, p pprofile.Profile) map[string]string {
 	return attributes
 }
 
-// comment adds a line to the comments of the profile, unless the comments
-// already contain the line.
+// comment adds a line to the comments of the profile. If the comments already contain the
+// line, or if there are maxComments comments, comment does nothing.
 func (b *Builder) comment(line string) {
 	line = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {

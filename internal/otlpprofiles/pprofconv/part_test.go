@@ -13,8 +13,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/pprofstest"
 )
 
-// TestSnapshotsWithoutTimes covers snapshots of other senders. Such snapshots may have no
-// times. A snapshot without a time gets the time at which the profile ends.
+// TestSnapshotsWithoutTimes covers snapshots of other senders, which may have no times. Such
+// a snapshot gets the end time of its profile.
 func TestSnapshotsWithoutTimes(t *testing.T) {
 	p := pprofile.NewProfile()
 	p.SetTime(pprofstest.WindowStart)

@@ -12,17 +12,20 @@ import (
 //
 //	header, [body,] pid:tid, time
 //
-// A switch takes two records of 32 bytes. The thread that leaves writes a record that names
-// the next thread. The next thread then writes a record that names the previous thread. The
-// second record is skipped if it is redundant. Some threads write neither record. On some
-// CPUs the idle task is such a thread. The records of other threads name these threads.
+// A switch is recorded as two records of 32 bytes. The thread that leaves writes a record
+// that names the next thread. The next thread then writes a record that names the previous
+// thread. The second record is skipped if it is redundant.
+//
+// Some threads write neither record, for example the idle task on some CPUs. Such a thread
+// is known only from the records of the threads that run before and after it.
 const trailerWords = 2
 
 // unknownTask is not a valid pid:tid.
 const unknownTask = ^uint64(0) - 1
 
-// spare is a number of bytes. A ring with at least spare free bytes has lost no record.
-// The largest write is a fork record, preceded by a report of lost records.
+// spare is at least the number of bytes that the kernel writes at once. The largest write is
+// a fork record preceded by a report of lost records. A ring with at least spare free bytes
+// has therefore lost no record.
 const spare = 128
 
 // A cpuRing is the ring of one CPU. Its records are decoded in place.
@@ -36,7 +39,7 @@ type cpuRing struct {
 	expected  uint64 // pid:tid that the last record named as the next thread
 
 	// header and time describe the next record, which peek has found. If present is false,
-	// peek has found no record. Then only a possible loss is left to report.
+	// peek has found no record, and only a possible loss remains to be reported.
 	header  ring.Header
 	time    int64
 	present bool
@@ -50,7 +53,7 @@ func (r *cpuRing) begin() {
 
 // peek finds the next record of the round that is not redundant, and returns its time. It
 // returns false if there is no such record. A report of lost records gets the time of the
-// record before it, because the loss began there.
+// previous record, because the loss began at that time.
 func (r *cpuRing) peek(cutoff int64, corrupt *uint64) (time int64, ok bool) {
 	if r.Overrun() {
 		r.giveUp(corrupt)

@@ -15,7 +15,7 @@ import (
 	"github.com/hotprofile/hotprofile/test/perftest"
 )
 
-// fakeRing is a ring whose kernel's end the test plays.
+// fakeRing is a ring that the test fills in place of the kernel.
 type fakeRing = perftest.Ring[ring.Ring]
 
 func newRing(words int, position uint64) *fakeRing {
@@ -250,8 +250,8 @@ func FuzzMerger(f *testing.F) {
 	})
 }
 
-// BenchmarkReadSwitch reads context switches by time. The baseline copies the two
-// records of a switch.
+// BenchmarkReadSwitch reads context switches in the order of their times. The baseline
+// copies the two records of a switch.
 func BenchmarkReadSwitch(b *testing.B) {
 	out, in := leaves(1, 5, 6), comes(1, 5, 6)
 	b.Run("copy", func(b *testing.B) {

@@ -82,7 +82,7 @@ func (s *Session) openCPU(cpu, size int) error {
 	return nil
 }
 
-// attr returns an event. Its records end in pid:tid and time.
+// attr returns the attributes of an event whose records end with pid:tid and time.
 func attr(config, bits uint64) *unix.PerfEventAttr {
 	return sys.Attr(unix.PERF_TYPE_SOFTWARE, config, unix.PERF_SAMPLE_TID|unix.PERF_SAMPLE_TIME, bits)
 }

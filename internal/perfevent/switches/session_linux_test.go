@@ -88,8 +88,8 @@ func TestEverySwitchIsRecorded(t *testing.T) {
 		}
 		return forked && seen > 0 && switches > 1000
 	})
-	// A few kernel threads write neither record. If two of these threads run one after
-	// the other, no record names one of them.
+	// A few kernel threads write neither record of a switch. If two of these threads run one
+	// after the other, no record reports the switch between them.
 	require.Less(t, missed, known/50, "a thread left a CPU that it was not on")
 	require.Zero(t, s.merger.corrupt)
 }

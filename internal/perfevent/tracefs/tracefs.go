@@ -22,8 +22,8 @@ import (
 // folders are the mount points of tracefs, the most common first.
 var folders = [...]string{"sys/kernel/tracing", "sys/kernel/debug/tracing"}
 
-// maxFile is the maximum number of bytes read from a file. The
-// largest format file has about 8 KiB.
+// maxFile is the maximum number of bytes read from a file. The largest format file is
+// about 8 KiB long.
 const maxFile = 256 << 10
 
 // ErrNotMounted is returned if no tracefs is found.
@@ -129,7 +129,8 @@ func (f Field) Bytes(record []byte) ([]byte, bool) {
 	return record[f.Offset : f.Offset+f.Size], true
 }
 
-// maxOffset is above the end of every record, because the size of a record has 16 bits.
+// maxOffset is greater than the offset of any field, because the size of a record is a
+// 16-bit number.
 const maxOffset = 1 << 16
 
 // parseFormat parses a tracepoint's format file. The line of a field looks like this:

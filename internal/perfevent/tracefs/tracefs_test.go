@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// format is the format file of Linux 6.18, with an array and a pointer added.
+// format is the format file of a tracepoint in Linux 6.18. An array and a pointer were added.
 const format = `name: sock_send_length
 ID: 2284
 format:

@@ -3,7 +3,7 @@
 
 // Package eks replaces the module with which the collector's own telemetry detects EKS.
 // No other code imports the original module. The original module would add a Kubernetes
-// client to every collector, and take a tenth of the CPU time of building the
+// client to every collector, and account for a tenth of the CPU time of building the
 // distribution.
 package eks
 

@@ -1,7 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package release tests that the configurations of the builder match.
+// Package release tests that the configurations of the collector builder use the same
+// versions.
 package release
 
 import (

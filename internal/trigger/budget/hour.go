@@ -13,7 +13,8 @@ import (
 // Hour contains the amounts that were spent within the last hour. The zero value is empty.
 //
 // Invariants:
-//   - spent is sorted by time: an amount earlier than the last amount gets the last time
+//   - spent is sorted by time: if the clock ran backwards, a new amount gets the time of
+//     the last amount
 //   - total is the sum of the amounts and does not overflow
 //   - the amounts of one step share an entry, so the step and the budget limit the length
 type Hour struct {
@@ -99,8 +100,8 @@ type Restart struct {
 	At     int64         // now, on the ledger's scale
 }
 
-// Restore adds the amounts from before a restart that are less than an hour old. No amount
-// exceeds most, and amounts are added only until the sum reaches limit.
+// Restore adds the amounts from before a restart that are less than an hour old. It reduces
+// each amount to at most most, and adds amounts only until the sum reaches limit.
 func (h *Hour) Restore(r Restart, spent []Spending, most, limit int64) {
 	var recent []spending
 	for _, s := range spent {

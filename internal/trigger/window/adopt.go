@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// Adopt returns a history for this plan. It continues old, which is the history of the
-// same monitor under another plan. old must not be used any more. Each test starts with
+// Adopt returns a history for this plan. The history continues old, which is the history of
+// the same monitor under another plan. old must not be used afterwards. Each test starts with
 // the readings in old. A test does not hold until the readings cover its span.
 func (m *Monitor) Adopt(old History) History {
 	if len(m.tests) == 0 || len(old.monitor.tests) == 0 {

@@ -72,8 +72,8 @@ type readings struct {
 	at   int64   // time of the newest reading in ns
 	ring []entry // entry n is at n % len(ring)
 	// unbroken is the first entry after the last break. A break is a restart of the counter
-	// or a loss in Adopt. A late reading is no break, because it covers the time since the
-	// previous reading.
+	// or a loss in Adopt. A late reading is not a break, because it covers the time since
+	// the previous reading.
 	unbroken uint64
 	since    int64 // tick of unbroken
 	tick     int64 // tick of the newest entry

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// reading is one reading. The time at counts from the start of the test.
+// reading is one reading. at is the time since the start of the test.
 type reading struct {
 	at       time.Duration
 	num, den float64
@@ -259,7 +259,7 @@ func TestRoundingNeverAddsUp(t *testing.T) {
 }
 
 func TestGaps(t *testing.T) {
-	// After a gap of any length, the period contains exactly the readings that are in it.
+	// After a gap of any length, only the readings within the test's period may count.
 	for _, gap := range []time.Duration{2, 3, 4, 5, 8, 9, 11, 12, 13, 59, 60, 3600} {
 		h := newHistory(Kind{Gauge: true}, time.Second, Test{Threshold: 50, Period: 12 * time.Second, Count: 1})
 		h.Observe(0, 100, 0)

@@ -101,7 +101,7 @@ func counted() (bytes, objects uint64) {
 	return stats.TotalAlloc, stats.Mallocs - tiny[0].Value.Uint64()
 }
 
-// cpuTime returns the CPU time of the process. It is more stable than elapsed time on a
+// cpuTime returns the CPU time of the process, which is more stable than elapsed time on a
 // busy machine.
 func cpuTime() time.Duration {
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {

@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command gowaits runs several waiting goroutines. Three of them hold a mutex in turn,
+// Command gowaits runs several waiting goroutines. Three goroutines hold a mutex in turn,
 // each on its own thread. Another goroutine receives from a connection.
 package main
 

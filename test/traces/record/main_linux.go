@@ -26,7 +26,7 @@ import (
 )
 
 func main() {
-	// The load is this program too. It runs inside the cgroup.
+	// This program is also the load, which runs inside the cgroup.
 	if len(os.Args) > 1 && os.Args[1] == "burn" {
 		if err := burn(os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, "burn:", err)

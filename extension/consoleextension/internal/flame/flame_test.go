@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// read returns a CPU profile of the Go compiler. hot.pb.gz comes from a normal build.
+// read returns a CPU profile of the Go compiler. hot.pb.gz comes from a normal build, and
 // baseline.pb.gz comes from a build without optimizations.
 func read(t testing.TB, name string) *profile.Profile {
 	t.Helper()
@@ -347,8 +347,8 @@ func TestJSON(t *testing.T) {
 }
 
 func TestChance(t *testing.T) {
-	// If a function has 3 of 240 samples, the other profile may have 0 of 150 samples by
-	// chance. If it has 30 of 240 samples, chance is too unlikely.
+	// A function with 3 of 240 samples may have 0 of 150 samples in the other profile by
+	// chance. For a function with 30 of 240 samples, such a difference is too large.
 	assert.True(t, Chance(3./240, 0, Value{240, 150}))
 	assert.False(t, Chance(30./240, 0, Value{240, 150}))
 	assert.False(t, Chance(0, 30./240, Value{150, 240}))

@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// carries is a share of a frame's growth. If one called frame accounts for at least this
-// share, Grown does not return the calling frame.
+// carries is a share of a frame's growth. Grown omits a frame if a single frame that it
+// calls accounts for at least this share.
 const carries = 0.8
 
 // Grown returns at most limit frames whose shares grew the most compared with the other

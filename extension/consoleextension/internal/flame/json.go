@@ -8,14 +8,14 @@ import (
 	"io"
 )
 
-// These constants limit the size of a tree's JSON. In addition to the texts, the JSON
+// These constants limit the size of a tree's JSON. In addition to the names, the JSON
 // contains at most 1.3 MB of numbers for MaxNodes frames.
 const (
 	// MaxText is the maximum length of the name of a function or file, in bytes.
 	MaxText = 256
-	// maxTexts limits the total length of all names, in bytes. If the names may exceed this
-	// limit, WriteJSON truncates each name further. A character that must be escaped takes up
-	// to six bytes.
+	// maxTexts limits the total length of all names, in bytes. If the names may exceed
+	// this limit, WriteJSON truncates each name further. In the JSON, a name may be up to
+	// six times as long, because some characters are escaped.
 	maxTexts = 1 << 20
 )
 
@@ -46,7 +46,7 @@ func (t Tree) WriteJSON(to io.Writer, compared bool) error {
 	return json.NewEncoder(to).Encode(out)
 }
 
-// Column returns one value of each item.
+// Column calls of for each item and returns the results.
 func Column[S, T any](from []S, of func(S) T) []T {
 	out := make([]T, len(from))
 	for i, one := range from {

@@ -12,9 +12,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/texts"
 )
 
-// Clean replaces the parts of a text that would affect the surrounding text. Control
-// characters, and characters that reverse the writing direction, become their codes. Bytes
-// that are not UTF-8 become U+FFFD.
+// Clean makes a string safe to display within other text. It replaces control characters,
+// and characters that reverse the writing direction, with their codes. Bytes that are not
+// valid UTF-8 become U+FFFD.
 func Clean(s string) string {
 	if !strings.ContainsFunc(s, unprintable) && utf8.ValidString(s) {
 		return s
@@ -36,7 +36,7 @@ func unprintable(r rune) bool {
 
 const ellipsis = "…"
 
-// Short truncates a text to at most n bytes. A truncated text ends with an ellipsis.
+// Short truncates a string to at most n bytes. A truncated string ends with an ellipsis.
 func Short(s string, n int) string {
 	if len(s) <= n {
 		return s

@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package flame computes the data of a flame graph and of the tables beside it. The data
-// comes from one profile, or from two profiles that are compared.
+// Package flame computes the data of a flame graph and of its tables, from one profile or
+// from a comparison of two profiles.
 package flame
 
 import (
@@ -28,8 +28,8 @@ const (
 	maxLabel      = 128     // bytes of a thread's name
 )
 
-// maxTotal is the maximum sum of all values. It is so small that
-// partial sums do not overflow.
+// maxTotal is the maximum sum of all values. It is low enough that partial sums cannot
+// overflow.
 const maxTotal = math.MaxInt64 / 4
 
 // These are the names of frames without a function.
@@ -276,7 +276,7 @@ func (b *stackBuilder) number(n *functionNames) {
 	}
 }
 
-// objectName returns the name of a frame without a function, as pprof prints it.
+// objectName returns the name that pprof prints for a frame without a function.
 func objectName(l *profile.Location) string {
 	if l.Mapping == nil || l.Mapping.File == "" {
 		return unknownName
@@ -328,8 +328,8 @@ func (b *stackBuilder) of(i int32) []frame {
 	return b.frames[b.offsets[i]:b.offsets[i+1]]
 }
 
-// build builds the tree. It sorts the samples by stack. The samples below a
-// node are therefore adjacent.
+// build builds the tree. It first sorts the samples by stack, so that the samples below a
+// node are adjacent.
 func (s *Stacks) build(b *stackBuilder) {
 	order := make([]int32, len(s.samples))
 	for i := range order {

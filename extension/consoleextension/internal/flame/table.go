@@ -21,8 +21,9 @@ type Row struct {
 // Order is the column by which a table is sorted.
 type Order string
 
-// These are the orders. BySelfDifference and ByTotalDifference compare shares of the two
-// profiles. They sort the functions whose shares grew most first.
+// Tables can be sorted in these orders. BySelfDifference and ByTotalDifference compare the
+// shares of a function in the two profiles. The function whose share grew most comes
+// first.
 const (
 	BySelf            Order = "self"
 	ByTotal           Order = "total"
@@ -97,7 +98,7 @@ func (t Table) compare(order Order, a, b Row) int {
 	}
 }
 
-// functionValue is the value of a function on one side.
+// functionValue is the value of a function in one of the two profiles.
 type functionValue struct {
 	self, total int64
 	most        int64 // largest value of one frame; line is the line of this frame
@@ -128,8 +129,8 @@ func (s side) functions() []functionValue {
 // Total returns the sum of all samples that the query selects.
 func (q Query) Total() Value { return q.sum(func(one *sample) int64 { return one.value }) }
 
-// Samples returns the number of samples that the query selects. The
-// number is 0 if it is not known.
+// Samples returns the number of samples that the query selects, or 0 if the number is
+// unknown.
 func (q Query) Samples() Value { return q.sum(func(one *sample) int64 { return one.samples }) }
 
 func (q Query) sum(of func(*sample) int64) (sum Value) {
@@ -141,8 +142,8 @@ func (q Query) sum(of func(*sample) int64) (sum Value) {
 }
 
 // Chance reports whether the difference between two shares may be due to chance. This is
-// the case if the difference is at most two standard errors. If a number of samples is
-// not known, Chance returns false.
+// the case if the difference is at most two standard errors. If the number of samples of a
+// profile is unknown, Chance returns false.
 func Chance(here, there float64, samples Value) bool {
 	if samples.Here <= 0 || samples.There <= 0 {
 		return false

@@ -30,13 +30,14 @@ type Query struct {
 	BaseFilter Filter
 }
 
-// Value contains a value of the profile, and the corresponding value of the profile to
-// compare with.
+// Value contains a value for each of the two profiles. Here belongs to the profile of the
+// query, and There belongs to the base profile that it is compared with.
 type Value struct {
 	Here, There int64
 }
 
-// Share returns the two values as shares of all. A share is a number from 0 to 1.
+// Share divides each of the two values by the corresponding total in all. The results are
+// between 0 and 1.
 func (v Value) Share(all Value) (here, there float64) {
 	return share(v.Here, all.Here), share(v.There, all.There)
 }
@@ -113,7 +114,8 @@ type side struct {
 	totals []int64
 }
 
-// nothing is the other side if there is no comparison.
+// nothing is an empty profile. It replaces the base profile if a query does not compare
+// two profiles.
 var nothing = &Stacks{parent: []int32{-1}, first: []int32{1, 1}, function: []int32{-1}, line: []int32{0}, inner: []bool{false}}
 
 func sideOf(s *Stacks, filter Filter) side {
@@ -199,9 +201,9 @@ func (b *treeBuilder) walk(x, y, depth int32) bool {
 	return true
 }
 
-// pairs merges the sorted numbers from i to iEnd with the sorted numbers from j
-// to jEnd. It yields equal numbers as a pair. If a number has no equal, pairs
-// yields it together with -1.
+// pairs merges the sorted numbers from i to iEnd with the sorted numbers from j to jEnd.
+// It yields equal numbers as a pair. A number that occurs on only one side is paired with
+// -1.
 func pairs(i, iEnd, j, jEnd int32, compare func(i, j int32) int) iter.Seq2[int32, int32] {
 	return func(yield func(i, j int32) bool) {
 		for i < iEnd || j < jEnd {

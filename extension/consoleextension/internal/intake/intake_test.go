@@ -54,8 +54,8 @@ func readMetrics(t testing.TB, file string) pmetric.Metrics {
 	return md
 }
 
-// TestAnOpeningLearnsItsSlowestRequests checks that the requests of a later event are added
-// to the opening, and that texts that are not requests are left out.
+// TestAnOpeningLearnsItsSlowestRequests checks that the requests of a later event are
+// added to the opening, and that invalid requests are omitted.
 func TestAnOpeningLearnsItsSlowestRequests(t *testing.T) {
 	s := openStore(t)
 	require.NoError(t, Logs(t.Context(), s, readLogs(t, "testdata/logs.json")))

@@ -1,9 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package intake reads OTLP data into the store. The data consists of events of
-// gates and policies, readings of units, profiles, and the metrics and logs of
-// collectors. All other data is ignored.
+// Package intake converts OTLP data and puts it into the store. It accepts events of gates
+// and policies, readings of units, profiles, and the metrics and logs of collectors. All
+// other data is ignored.
 package intake
 
 import (
@@ -96,7 +96,7 @@ func opening(of store.Unit, r plog.LogRecord, closed bool, at time.Time) store.O
 	return o
 }
 
-// requests decodes requests. It leaves out requests that are not valid.
+// requests decodes requests, and omits invalid requests.
 func requests(list []string) (all []store.Request) {
 	for _, text := range list {
 		var r store.Request
@@ -124,7 +124,7 @@ type ownLogs struct {
 	starts bool
 }
 
-// add adds a log record. It omits attributes that describe the place in the source code.
+// add adds a log record. It omits the attributes that describe the source location.
 func (o *ownLogs) add(scope pcommon.InstrumentationScope, r plog.LogRecord) {
 	l := store.Log{
 		At: timeOf(r), Severity: severity(r), Body: r.Body().AsString(), Attributes: textsOf(r.Attributes()),
@@ -170,7 +170,7 @@ func timeOf(r plog.LogRecord) time.Time {
 	return r.ObservedTimestamp().AsTime()
 }
 
-// textsOf returns attributes as texts.
+// textsOf converts at most maxRead attributes to strings.
 func textsOf(m pcommon.Map) map[string]string {
 	out := make(map[string]string, min(m.Len(), maxRead))
 	for k, v := range m.All() {

@@ -63,8 +63,8 @@ func Metrics(ctx context.Context, to *store.Store, md pmetric.Metrics) error {
 	return ctx.Err()
 }
 
-// units contains the readings and states of a resource's units, by hotprofile.unit.
-// Usually, a resource has one unit.
+// units maps each value of hotprofile.unit in a resource to the readings and states of
+// that unit. A resource usually describes one unit.
 type units map[string]*unitReadings
 
 type unitReadings struct {
@@ -169,7 +169,8 @@ type histogramPoint interface {
 	Count() uint64
 }
 
-// appendMean adds the mean of a histogram's point, if the mean is known.
+// appendMean appends the mean of a histogram point, if the point contains a count and a
+// sum.
 func appendMean(all []store.Metric, m pmetric.Metric, p histogramPoint) []store.Metric {
 	if p.Count() == 0 || !p.HasSum() {
 		return all

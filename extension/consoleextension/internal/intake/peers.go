@@ -23,8 +23,8 @@ type peerValue struct {
 	gauge bool
 }
 
-// peerValues maps a key to a peer's value. The key is the name of the metric. If the
-// point has a direction or a limit, it is appended to the name.
+// peerValues maps a key to a peer's value. The key is the name of the metric, followed by
+// the direction or the limit of the point, if any.
 var peerValues = map[string]peerValue{
 	"io transmit":               {store.PeerSent, false},
 	"io receive":                {store.PeerReceived, false},

@@ -16,8 +16,8 @@ import (
 )
 
 // TestTheVersionOfAnotherWriterIsNotLost covers another writer that renames its own
-// version to the path during a save. The editor has not seen the other version. So the
-// other version must be in the file afterwards, no matter which writer was first.
+// version to the path during a save. Because the editor has not seen the other version,
+// this version must be in the file afterwards, no matter which writer was first.
 func TestTheVersionOfAnotherWriterIsNotLost(t *testing.T) {
 	f, path := newFile(t, "start")
 	outcomes := map[bool]int{}

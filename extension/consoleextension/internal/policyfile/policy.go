@@ -220,8 +220,8 @@ func valueOf(node *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// These are the YAML tags of values. If a value with the tag text looks like a number, it is
-// quoted.
+// These are the YAML tags of values. With the tag text, a value that looks like a number
+// is quoted.
 const (
 	text  = "!!str"
 	plain = ""

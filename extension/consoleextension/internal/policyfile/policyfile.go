@@ -113,7 +113,7 @@ func (f *File) Check(document []byte) error {
 	return nil
 }
 
-// Doubts returns probable mistakes in a document, according to all readers.
+// Doubts returns the warnings of all readers about probable mistakes in a document.
 func (f *File) Doubts(document []byte) (all []string) {
 	for _, r := range f.readers() {
 		if r.Doubts != nil {
@@ -125,11 +125,10 @@ func (f *File) Doubts(document []byte) (all []string) {
 }
 
 // Save replaces the file if its current version equals from. Otherwise Save returns
-// ErrChanged. Save keeps the old version beside the file, with the suffix .previous. The
-// owner, the mode, the access control lists and the labels stay the same. A reader of the
-// file sees either the old or the new version, even after a crash. If another writer
-// replaces the file during Save, Save keeps the version of the other writer and returns
-// ErrChanged.
+// ErrChanged. Save keeps the old version in a file with the suffix .previous, and keeps
+// the owner, the mode, the access control lists and the labels. A reader of the file sees
+// either the old or the new version, even after a crash. If another writer replaces the
+// file during Save, Save keeps the version of the other writer and returns ErrChanged.
 func (f *File) Save(ctx context.Context, from string, document []byte) error {
 	if err := f.Editable(); err != nil {
 		return err

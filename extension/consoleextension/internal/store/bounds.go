@@ -58,8 +58,8 @@ var identity = []string{
 	attr.ExecutableName, attr.PID, attr.HostName,
 }
 
-// cutText returns the beginning of a text as valid UTF-8, with at most n bytes. A
-// truncated text is a copy, so that the memory of the original can be freed.
+// cutText truncates a string to at most n bytes of valid UTF-8. A truncated string is a
+// copy, so that the memory of the original can be freed.
 func cutText(s string, n int) string {
 	return strings.ToValidUTF8(texts.Cut(s, n), "\uFFFD")
 }

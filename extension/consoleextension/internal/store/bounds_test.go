@@ -18,7 +18,7 @@ import (
 )
 
 // TestAClockThatJumpsLosesNothing sets the system clock ten years ahead and back again,
-// while the store is open and while it is closed.
+// both while the store is open and while it is closed.
 func TestAClockThatJumpsLosesNothing(t *testing.T) {
 	const years = 10 * 365 * 24 * time.Hour
 	w := newWorld(t, Options{noSync: true})
@@ -107,8 +107,8 @@ func TestARecordOfTheFutureShiftsNothing(t *testing.T) {
 	require.Len(t, w.openingIDs(OpeningQuery{}), 5)
 }
 
-// TestBulkAStrangerHasNoMoreThanTheBounds adds as many records as possible, with long
-// texts. It measures the memory of the store.
+// TestBulkAStrangerHasNoMoreThanTheBounds adds as many records with long strings as
+// possible, and measures the memory of the store.
 func TestBulkAStrangerHasNoMoreThanTheBounds(t *testing.T) {
 	w := newWorld(t, Options{noSync: true})
 	long := strings.Repeat("long ", 1_200)
@@ -200,7 +200,8 @@ func TestBulkAStrangerHasNoMoreThanTheBounds(t *testing.T) {
 	require.Equal(t, 100, found)
 }
 
-// TestBulkManyRecordsAreWrittenAtOnce writes all records anew, as after a damaged database.
+// TestBulkManyRecordsAreWrittenAtOnce writes all records again, as the store does after
+// its database was damaged.
 func TestBulkManyRecordsAreWrittenAtOnce(t *testing.T) {
 	w := newWorld(t, Options{noSync: true})
 	long := strings.Repeat("long ", 1_200)

@@ -7,12 +7,11 @@ import (
 	"time"
 )
 
-// clock counts the seconds of the store's life. It starts at 1, because 0 means never.
-// Ages in the store depend only on this clock. While the store is open, changes of the
-// system clock do not affect this clock. Open advances this clock by the time for which
-// the store was closed. Open computes this time from the system clock, and limits it to
-// half of MaxAge. A wrong system clock therefore never expires data younger than half
-// of MaxAge.
+// clock counts the seconds of the store's life. It starts at 1, because 0 means never. Ages
+// in the store depend only on this clock, so changes of the system clock do not matter while
+// the store is open. Open advances this clock by the time for which the store was closed,
+// according to the system clock, but by at most half of MaxAge. A wrong system clock therefore
+// never expires data that is younger than half of MaxAge.
 type clock struct {
 	start  int64 // value of the clock at Open, at least 1
 	opened time.Duration

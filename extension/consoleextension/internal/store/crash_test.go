@@ -65,8 +65,8 @@ func writeUntilKilled(dir string) {
 	}
 }
 
-// TestNoCommittedOpeningIsLostByKill kills a writing process at random moments. Then it
-// opens the store of the process.
+// TestNoCommittedOpeningIsLostByKill kills a writing process at random moments, and checks
+// that its store still contains all committed openings.
 func TestNoCommittedOpeningIsLostByKill(t *testing.T) {
 	dir := t.TempDir()
 	var ids []string

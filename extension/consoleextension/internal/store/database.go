@@ -77,8 +77,9 @@ func connect(path string, pragmas ...string) (*sql.DB, error) {
 	return db, err
 }
 
-// lockDirectory locks a directory for one store. The lock ends when it is closed or the
-// process ends. The lock has its own file, because a damaged database is set aside.
+// lockDirectory locks a directory for one store. The directory is unlocked when the
+// returned database is closed or the process ends. The lock has its own file, because a
+// damaged database is renamed.
 func lockDirectory(dir string) (*sql.DB, error) {
 	db, err := connect(filepath.Join(dir, "lock"), "locking_mode(EXCLUSIVE)", "journal_mode(MEMORY)")
 	if err == nil {
@@ -219,8 +220,8 @@ func (d *database) update(f func(*sql.Tx) error) error {
 	})
 }
 
-// number returns the integer result of a query. If the result is NULL, number returns
-// the argument otherwise.
+// number returns the integer result of a query, or the value of otherwise if the result is
+// NULL.
 func (d *database) number(otherwise int64, query string, args ...any) (n int64, err error) {
 	var is sql.NullInt64
 	err = d.use(context.Background(), func(db *sql.DB) error { return db.QueryRow(query, args...).Scan(&is) })
@@ -230,7 +231,8 @@ func (d *database) number(otherwise int64, query string, args ...any) (n int64, 
 	return is.Int64, err
 }
 
-// each scans each row of a query into variables, and then calls f.
+// each runs a query. For each row of the result, it scans the row into variables and then
+// calls f.
 func (d *database) each(ctx context.Context, into []any, f func(), query string, args ...any) error {
 	return d.use(ctx, func(db *sql.DB) error {
 		rows, err := db.QueryContext(ctx, query, args...)
@@ -238,7 +240,7 @@ func (d *database) each(ctx context.Context, into []any, f func(), query string,
 	})
 }
 
-// eachRow scans each row of a result into variables, and then calls f.
+// eachRow calls f for each row of a result, after it has scanned the row into variables.
 func eachRow(rows *sql.Rows, err error, into []any, f func()) error {
 	if err != nil {
 		return err

@@ -85,8 +85,8 @@ type Opening struct {
 	// Kind is hot, baseline, manual or alert.
 	Policy, Kind, Monitor, Window string
 	Value, Threshold              float64
-	// Triggered is the time when the gate opened. Until is the time when the gate is due to
-	// close. Closed is zero while the gate is open, or if the event was missed.
+	// Triggered is the time when the gate opened. Until is the time when the gate is due
+	// to close. Closed is zero while the gate is open, or if the closing event was lost.
 	Triggered, Until, Closed time.Time
 	Why                      string   // why the gate closed
 	NothingExported          string   // why nothing was exported; empty if samples were exported
@@ -106,8 +106,8 @@ type ProfileKey struct {
 	// Type is the name of the type in configurations, such as cpu,
 	// off_cpu or alloc_space.
 	Type string
-	// Origin is hotprofile.origin. It is empty for a sampled profile. It is pprof for a
-	// profile that the program took itself.
+	// Origin is the value of hotprofile.origin. It is empty for a sampled profile, and
+	// pprof for a profile that the program took itself.
 	Origin string
 	// Scope is the name of the instrumentation scope. This name identifies the profiler.
 	Scope string
@@ -259,9 +259,9 @@ type Usage struct {
 	Dropped map[string]int64
 }
 
-// Reader reads the store for the pages. Every method returns the data that was written
-// before the call. A method with a context may read the disk. It waits for a writer for at
-// most one transaction.
+// Reader reads the store for the pages. The result of every method includes the data that
+// was written before the call. Methods with a context may read from the disk. In this case,
+// they wait for at most one transaction of the writer.
 type Reader interface {
 	Units() []UnitSummary
 	// Unit returns ErrNotFound for an unknown unit.

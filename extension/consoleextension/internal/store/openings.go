@@ -68,7 +68,7 @@ func (s *Store) PutOpening(o Opening) bool {
 	return true
 }
 
-// learn copies the fields of o that have a value.
+// learn copies the fields of o that are not zero.
 func (is *opening) learn(o Opening, s *Store) {
 	text := func(to *string, from string, n int) {
 		if from != "" {

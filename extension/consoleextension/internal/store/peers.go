@@ -110,7 +110,8 @@ func (s *Store) PutPeers(of Unit, reports []PeerReport) {
 	}
 }
 
-// add adds a report to the sums. It adds the increase of a counter, or a gauge.
+// add adds a report to the sums. For a counter, it adds the increase since the previous
+// report. For a gauge, it adds the value itself.
 func (p *peer) add(r PeerReport, at int64) {
 	if start := r.Start.UnixNano(); p.start != start {
 		p.start = start

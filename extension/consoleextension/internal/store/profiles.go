@@ -165,10 +165,9 @@ type profileFiles struct {
 	limits profileLimits
 	log    *zap.Logger
 	uptime func() time.Duration
-	// put adds an opening to the store, or updates the opening with new facts.
-	// put returns false if the store does not keep the opening. dropped counts
-	// dropped data. room is called after files were written. All three functions
-	// are called without a lock.
+	// put adds an opening to the store or updates it. It returns false if the store does
+	// not keep the opening. dropped counts dropped data. room is called after files have
+	// been written. None of these functions is called while a lock is held.
 	put     func(Opening) bool
 	dropped func(what string, n int64)
 	room    func()
@@ -410,8 +409,8 @@ func (f *profileFiles) addAll(in Samples) (from, malformed int, drop string) {
 	return from, malformed, drop
 }
 
-// chunk is the maximum number of bytes that are added at once. The number is limited
-// because adding holds the lock.
+// chunk is the maximum number of bytes that are added at once. It is limited because the
+// lock is held while samples are added.
 const chunk = 1 << 20
 
 // addSome adds samples, beginning with the sample at index from. If no sample was added,
@@ -513,10 +512,10 @@ func (f *profileFiles) opening(of Opening) *openingFiles {
 	return o
 }
 
-// maxKeyText is the maximum length of the texts of a ProfileKey, in bytes.
+// maxKeyText is the maximum length of each string in a ProfileKey, in bytes.
 const maxKeyText = 200
 
-// typeOf returns the type of samples.
+// typeOf returns the profile type of samples.
 func typeOf(in Samples) dictionary.ProfileType {
 	t := in.Dictionary.ProfileType(in.Part.Profile)
 	return dictionary.ProfileType{
@@ -726,9 +725,8 @@ func (p *profileFile) removeSegments(gone ...segment) {
 	p.Segments = slices.DeleteFunc(p.Segments, func(s segment) bool { return slices.Contains(gone, s) })
 }
 
-// removeOldest removes the profiles of the opening whose samples ended first.
-// It never removes the opening with the ID except. It reports whether it
-// found an opening to remove.
+// removeOldest removes the profiles of the opening whose samples ended first, but never
+// the opening with the ID except. It reports whether it found an opening to remove.
 func (f *profileFiles) removeOldest(except string) bool {
 	f.mu.Lock()
 	var oldest *openingFiles

@@ -15,8 +15,9 @@ import (
 	"github.com/hotprofile/hotprofile/test/pprofstest"
 )
 
-// BenchmarkAddSamples measures adding a profile of 2,000 known stacks to an opening, and
-// writing the added samples. The baseline is the work of the pprof exporter.
+// BenchmarkAddSamples measures the time to add a profile of 2,000 known stacks to an
+// opening, and the time to write the added samples. The baseline is the time that the
+// pprof exporter needs for the same samples.
 func BenchmarkAddSamples(b *testing.B) {
 	const events = 2000
 	in := samplesOf(pprofstest.Input{Profile: phased("t1", "both"), Stacks: events}.Build(b))
@@ -50,7 +51,7 @@ func BenchmarkAddSamples(b *testing.B) {
 	})
 }
 
-// BenchmarkProfile measures reading a profile of 10,000 stacks.
+// BenchmarkProfile measures the time to read a profile of 10,000 stacks.
 func BenchmarkProfile(b *testing.B) {
 	f := openFiles(b, b.TempDir(), nil)
 	f.send(pprofstest.Input{Profile: phased("t1", "both"), Stacks: 10_000})

@@ -16,9 +16,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/pprofstest"
 )
 
-// FuzzSamples sends arbitrary profiles. It checks that each sample is either
-// written to disk or counted as dropped. It also checks that the files can be read,
-// even by a store that is opened later.
+// FuzzSamples sends arbitrary profiles. Each sample must be either written to disk or
+// counted as dropped. The files must be readable, even by a store that is opened later.
 func FuzzSamples(f *testing.F) {
 	for _, in := range []pprofstest.Input{
 		{Profile: phased("t1", "before"), Hot: 3, Cold: 2, Stacks: 20},

@@ -128,9 +128,8 @@ func TestDiskThatIsFullOfOthersLosesSamplesAndSaysSo(t *testing.T) {
 	require.EqualValues(t, 1000, f.truncated("t1"))
 }
 
-// TestKilledWhileItWrites kills a process while it adds samples, at several
-// moments. All samples that the process has reported as written must exist.
-// Every file must be readable.
+// TestKilledWhileItWrites kills a process several times while it adds samples. The files
+// must stay readable, and must contain all samples that the process reported as written.
 func TestKilledWhileItWrites(t *testing.T) {
 	const variable = "HOTPROFILE_TEST_KILLED"
 	if dir := os.Getenv(variable); dir != "" {

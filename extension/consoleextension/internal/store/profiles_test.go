@@ -29,8 +29,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/pprofstest"
 )
 
-// files is a profileFiles whose clock stands still. It writes only when the
-// test calls the method later.
+// files is a profileFiles with a fake clock. It writes files only when a test calls
+// files.later.
 type files struct {
 	*profileFiles
 	t       testing.TB
@@ -281,8 +281,8 @@ func TestSegmentsAreMergedWhileAnOpeningRuns(t *testing.T) {
 	require.EqualValues(t, n+n*(n-1)/2, f.infos("t1")[0].Samples)
 }
 
-// TestTypesAreNotMixed checks that profiles of different profilers are kept separately.
-// Snapshots of different moments must also be kept separately.
+// TestTypesAreNotMixed checks that profiles of different profilers, and snapshots of
+// different moments, are kept separately.
 func TestTypesAreNotMixed(t *testing.T) {
 	f := openFiles(t, t.TempDir(), nil)
 	change := func(typ, unit, scope string, moments ...uint64) {
@@ -427,8 +427,8 @@ func TestDamagedIndexIsRemoved(t *testing.T) {
 	require.Empty(t, f.openings)
 }
 
-// TestNamesOfFilesAreNotChosenByOthers checks that texts of profiles
-// never appear in file names.
+// TestNamesOfFilesAreNotChosenByOthers checks that strings from profiles never appear in
+// file names.
 func TestNamesOfFilesAreNotChosenByOthers(t *testing.T) {
 	parent := t.TempDir()
 	f := openFiles(t, filepath.Join(parent, "profiles"), nil)
@@ -567,7 +567,7 @@ func TestOldestOpeningsMakeRoom(t *testing.T) {
 }
 
 // TestDiskThatDoesNotAnswerHoldsNothingUp checks that samples are dropped and counted
-// while the disk does not answer.
+// while the disk does not respond.
 func TestDiskThatDoesNotAnswerHoldsNothingUp(t *testing.T) {
 	f := openFiles(t, t.TempDir(), func(l *profileLimits) { l.memory = 1 << 20 })
 	answer := f.blocked()

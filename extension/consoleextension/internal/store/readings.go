@@ -22,8 +22,8 @@ type tier struct {
 	keep int64 // seconds after which a block is thinned into the next tier
 }
 
-// tiers lists the tiers. The first tier contains unthinned readings. The next two tiers
-// contain thinned readings. The last tier contains peers.
+// tiers lists the tiers. The first tier contains unthinned readings, the next two tiers
+// contain thinned readings, and the last tier contains peers.
 var tiers = [...]tier{
 	{span: 60, keep: 3600},
 	{span: 1800, step: 60, keep: 6 * 3600},
@@ -47,10 +47,10 @@ const maxBlocks = 4096
 // insertBlock writes a block: its tier, time, unit and data.
 const insertBlock = "INSERT OR REPLACE INTO blocks (tier, at, unit, data) VALUES (?, ?, ?, ?)"
 
-// readBlocks calls f for each block of a unit in a tier. If there are more than
-// maxBlocks blocks, it reads only the newest. The index groups the blocks by time.
-// The query therefore steps back from one block time to the previous block time, and
-// looks up the unit at each time.
+// readBlocks calls f for each block of a unit in a tier. If there are more than maxBlocks
+// blocks, it reads only the newest blocks. Because the index groups the blocks by time,
+// the query steps back from one block time to the previous one. It looks up the unit at
+// each block time.
 func (s *Store) readBlocks(ctx context.Context, tier int, unit UnitID, f func(data []byte)) error {
 	var data []byte
 	return s.db.each(ctx, []any{&data}, func() { f(data) }, `WITH RECURSIVE times(at) AS (

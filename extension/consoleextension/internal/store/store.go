@@ -51,8 +51,7 @@ type Options struct {
 	// Now returns the wall-clock time that users see. The default is time.Now. Ages in
 	// the store do not depend on Now.
 	Now func() time.Time
-	// Uptime returns the time of a clock that never jumps. The default
-	// is the time since Open.
+	// Uptime returns the time of a monotonic clock. The default is the time since Open.
 	Uptime func() time.Duration
 	Logger *zap.Logger // nil means no logging
 

@@ -286,9 +286,9 @@ func TestAGapHasAPointWithoutValues(t *testing.T) {
 	}
 }
 
-// TestBulkAGapIsShownInThinnedReadings covers gaps between thinned points. A thinned
-// point represents several readings. The distance to the next point alone therefore
-// does not show whether there is a gap.
+// TestBulkAGapIsShownInThinnedReadings covers gaps between thinned points. Because a
+// thinned point represents several readings, the distance to the next point alone does not
+// show whether there is a gap.
 func TestBulkAGapIsShownInThinnedReadings(t *testing.T) {
 	w := newWorld(t, Options{noSync: true})
 	put := func(d time.Duration) {
@@ -325,8 +325,8 @@ func TestBulkAGapIsShownInThinnedReadings(t *testing.T) {
 	require.Len(t, gaps, found)
 }
 
-// TestUnitOfAnEarlierVersion reads a unit that an earlier version wrote. That version
-// wrote the keys of units in lower case.
+// TestUnitOfAnEarlierVersion reads a unit from an earlier version, which wrote the keys of
+// units in lower case.
 func TestUnitOfAnEarlierVersion(t *testing.T) {
 	s := &Store{units: map[UnitID]*unit{}}
 	id := IDOf("node-1", "/a")

@@ -39,8 +39,8 @@ func (s *Server) sameOrigin(next http.Handler) http.Handler {
 }
 
 // form returns the handler of a form that changes something. most is the maximum size of
-// the form, in bytes. The form must contain the token that the pages contain. Other
-// websites cannot read this token.
+// the form, in bytes. The form must contain the token of the pages, because other websites
+// cannot read this token.
 func (s *Server) form(most int64, h handler) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		if s.Token == "" {

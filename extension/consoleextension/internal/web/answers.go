@@ -16,18 +16,18 @@ import (
 )
 
 const (
-	// computedAtOnce is the maximum number of answers that are computed at once.
+	// computedAtOnce is the maximum number of responses that are computed concurrently.
 	computedAtOnce = 2
-	// answerBytes is the maximum total size, in bytes, of all answers that have not yet
+	// answerBytes is the maximum total size, in bytes, of all responses that have not yet
 	// been written to their clients.
 	answerBytes = 64 << 20
-	// writeTimeout is the maximum time for sending an answer to a client.
+	// writeTimeout is the maximum time for sending a response to a client.
 	writeTimeout = 30 * time.Second
 )
 
-// answers computes each answer once for all readers that request the answer before it is
+// answers computes each response only once for all clients that request it before it is
 // ready. It limits the number of concurrent computations, and the total size of all
-// answers. Requests beyond these limits wait.
+// responses. Requests beyond these limits wait.
 type answers struct {
 	computing *semaphore.Weighted
 	held      *semaphore.Weighted
@@ -43,7 +43,7 @@ func newAnswers() *answers {
 	}
 }
 
-// answer holds the answer of a handler. It implements http.ResponseWriter.
+// answer holds the response of a handler. It implements http.ResponseWriter.
 type answer struct {
 	ctx    context.Context
 	header http.Header
@@ -66,8 +66,8 @@ func (a *answer) Header() http.Header { return a.header }
 // WriteHeader implements http.ResponseWriter.
 func (a *answer) WriteHeader(status int) { a.status = status }
 
-// Write implements http.ResponseWriter. Write fails after the deadline. The error stops
-// a template that takes too long.
+// Write implements http.ResponseWriter. After the deadline, it returns an error, which
+// stops a template that takes too long.
 func (a *answer) Write(p []byte) (int, error) {
 	if err := a.ctx.Err(); err != nil {
 		return 0, err
@@ -75,9 +75,9 @@ func (a *answer) Write(p []byte) (int, error) {
 	return a.body.Write(p)
 }
 
-// get returns the answer for a key. If no other request is computing the answer, get calls
-// compute to write it. get fails if ctx ends before the answer is ready. The caller must call
-// release.
+// get returns the response for a key. If no other request is computing this response, get
+// calls compute to write it. get fails if ctx ends before the response is ready. The
+// caller must call release.
 func (s *answers) get(ctx context.Context, key string, timeout time.Duration, compute func(context.Context, http.ResponseWriter)) (*answer, error) {
 	s.mu.Lock()
 	a := s.shared[key]
@@ -101,8 +101,8 @@ func (s *answers) get(ctx context.Context, key string, timeout time.Duration, co
 	return a, nil
 }
 
-// compute fills in an answer within timeout. If a reader leaves, the computation
-// continues, because other readers may wait for the answer.
+// compute computes a response within timeout. The computation continues if a client
+// disconnects, because other clients may be waiting for the same response.
 func (s *answers) compute(key string, a *answer, timeout time.Duration, compute func(context.Context, http.ResponseWriter)) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
@@ -128,8 +128,8 @@ func (s *answers) compute(key string, a *answer, timeout time.Duration, compute 
 	a.weight = weight
 }
 
-// release is called when a reader no longer needs an answer. After the last reader, it
-// frees the memory reserved for the answer.
+// release is called when a client no longer needs a response. After the last client, it
+// frees the memory that is reserved for the response.
 func (s *answers) release(a *answer) {
 	s.mu.Lock()
 	a.readers--
@@ -162,7 +162,7 @@ func isHidden(r rune) bool {
 	return r != '\n' && r != '\t' && r != '\r' && (unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r))
 }
 
-// writeTo writes the answer to a reader.
+// writeTo writes the response to a client.
 func (a *answer) writeTo(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout)) // writers in tests have no deadline
 	for name, values := range a.header {

@@ -156,7 +156,7 @@ func (s *slowStore) Openings(ctx context.Context, q store.OpeningQuery) ([]store
 	return nil, ctx.Err()
 }
 
-// TestPagesAreBounded checks that the limits on answers apply to pages.
+// TestPagesAreBounded checks that the limits on responses apply to pages.
 func TestPagesAreBounded(t *testing.T) {
 	slow := &slowStore{Memory: Demo(testNow), while: 20 * time.Millisecond}
 	h := newTestServer(t, slow.Memory, func(o *Options) { o.Store = slow })

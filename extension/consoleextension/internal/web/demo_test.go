@@ -29,9 +29,9 @@ const (
 // CheckoutID identifies the unit called CheckoutName.
 var CheckoutID = ID(CheckoutHost, CheckoutName)
 
-// Demo returns a store with the data of a shop for two days. The checkout was above its
-// threshold 25 minutes ago. The gate of the checkout closed half a minute later. Now
-// the checkout is profiled again.
+// Demo returns a store with two days of data from a web shop. The service checkout
+// exceeded its threshold 25 minutes ago, and its gate closed half a minute later. Now
+// checkout is being profiled again.
 func Demo(now time.Time) *Memory {
 	now = now.UTC().Truncate(time.Second)
 	m := &Memory{
@@ -224,9 +224,8 @@ func (m *Memory) checkout(now time.Time) {
 	}
 }
 
-// trend returns 48 hours of a reading in steps of 10 seconds. The trend has a
-// gap and ends near the reading's value. It is above the threshold at the times
-// when the reading opened a gate.
+// trend returns 48 hours of a reading in steps of 10 seconds. The trend has a gap, ends
+// near the reading's value, and exceeds the threshold whenever the reading opened a gate.
 func trend(r store.Reading, now time.Time, phase float64, hot []store.Opening) store.Trend {
 	const step = 10 * time.Second
 	t := store.Trend{Condition: r.Condition}

@@ -37,8 +37,8 @@ var _ store.Reader = (*Memory)(nil)
 // ID returns the id of a unit.
 func ID(host, unit string) store.UnitID { return store.IDOf(host, unit) }
 
-// Fill adds the units of m to a store. Each unit has its newest readings, its openings
-// and its refusals. Fill does not add trends and profiles.
+// Fill adds the units of m to a store, with their newest readings, openings and refusals,
+// but without trends and profiles.
 func Fill(s *store.Store, m *Memory) {
 	for _, u := range m.AllUnits {
 		s.PutReadings(u.Unit, u.Readings, u.States)

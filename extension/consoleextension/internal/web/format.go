@@ -22,7 +22,7 @@ import (
 // titleLength is the maximum length of the tooltip of a truncated text, in characters.
 const titleLength = 1000
 
-// functions returns the functions that templates call. Texts from other programs must be
+// functions returns the functions that templates call. Strings from other programs must be
 // formatted by text, or by a function that uses text.
 func (s *Server) functions() template.FuncMap {
 	return template.FuncMap{
@@ -53,9 +53,9 @@ func (s *Server) functions() template.FuncMap {
 	}
 }
 
-// text formats a text from another program for display, with at most n characters. The
-// element bdi isolates the writing direction of the text from the surrounding text. If
-// the text is truncated, a tooltip shows up to titleLength characters.
+// text formats a string from another program for display, with at most n characters. The
+// element bdi isolates the writing direction of the string from the surrounding text. If
+// the string is truncated, a tooltip shows up to titleLength characters.
 func text(n int, s string) template.HTML {
 	short, cut := shorten(n, s)
 	title := ""
@@ -71,9 +71,9 @@ func cutText(n int, s string) string {
 	return short
 }
 
-// shorten returns at most n characters of a text, and reports whether the text was
-// truncated. Invisible characters, and characters that change the text direction, are
-// escaped. shorten reads only the returned part of the text.
+// shorten truncates a string to at most n characters, and reports whether the string was
+// longer. Invisible characters, and characters that change the text direction, are
+// escaped. shorten reads only the returned part of the string.
 func shorten(n int, s string) (string, bool) {
 	var b strings.Builder
 	for i, r := range s {
@@ -98,8 +98,8 @@ func shorten(n int, s string) (string, bool) {
 // escaped returns the escape sequence of a character in Go, such as \u202e.
 func escaped(r rune) string { return strings.Trim(strconv.QuoteRuneToASCII(r), "'") }
 
-// number formats a value with at most three significant digits. However, it formats values
-// from 100 to 1e15 as whole numbers.
+// number formats a value with at most three significant digits, except that values from
+// 100 to 1e15 are formatted as whole numbers.
 func number(v float64) string {
 	switch abs := math.Abs(v); {
 	case math.IsNaN(v):
@@ -175,8 +175,8 @@ func formatDuration(d time.Duration) string {
 	return d.String()
 }
 
-// formatTime returns an HTML element for a time. console.js converts the time to the
-// reader's time zone. Without scripts, the time is in UTC.
+// formatTime returns an HTML element for a time in UTC. console.js converts the time to
+// the reader's time zone.
 func formatTime(t time.Time) template.HTML {
 	if t.IsZero() {
 		return "–"
@@ -220,14 +220,15 @@ func roughly(d time.Duration) string {
 	return strconv.Itoa(int(d.Hours()/24)) + " d"
 }
 
-// monitorUnits contains the units of monitors whose names do not imply their unit.
+// monitorUnits maps monitors to their units, for monitors whose unit does not follow from
+// a suffix of the name.
 var monitorUnits = map[string]string{
 	"cpu_usage": "cores", "cpu_bottleneck": "%", "cpu_busiest_thread": "%", "cpu_throttling": "%",
 	"memory_events": "/s", "thread_count": "threads", "system_load": "",
 	"tcp_retransmits": "%", "tcp_rtt": "ms", "tcp_connect_failures": "/s",
 }
 
-// unitOf returns the unit of a monitor's values. It returns an empty text for an unknown
+// unitOf returns the unit of a monitor's values. It returns an empty string for an unknown
 // monitor, such as a metric of the user.
 func unitOf(monitor string) string {
 	// Parameters may follow the name of a monitor.
@@ -260,8 +261,8 @@ func measure(monitor string, v float64) string {
 	return number(v) + "\u00a0" + unit // no-break space
 }
 
-// nearness returns the ratio of a reading to its threshold, or -1 if the ratio is not
-// known. The budgets of cpu_trigger also prefer the units with the largest ratio.
+// nearness returns the ratio of a reading to its threshold, or -1 if the ratio is unknown.
+// The budgets of cpu_trigger also prefer the units with the largest ratio.
 func nearness(r store.Reading) float64 {
 	switch {
 	case math.IsNaN(r.Value) || math.IsNaN(r.Threshold):
@@ -274,9 +275,9 @@ func nearness(r store.Reading) float64 {
 	return 0
 }
 
-// unitName returns the usual name of a unit. This is the name of the unit's
-// service, container, executable or process. If there is no such name, it is a
-// part of the unit's own name.
+// unitName returns the name by which users know a unit, such as the name of its service,
+// container, executable or process. If the unit has no such name, unitName returns a part
+// of the unit's own name.
 func unitName(u store.Unit) string {
 	if v := u.Resource[attr.ServiceName]; !isUnnamed(v) {
 		return v
@@ -329,8 +330,8 @@ func unitPlace(u store.Unit) string {
 	return cmp.Or(processOf(u), u.Name)
 }
 
-// processOf returns a text such as "process 4242" if a unit is a process. For other units
-// it returns an empty text. The name of a process unit is PID:START.
+// processOf returns a string such as "process 4242" if a unit is a process, and an empty
+// string otherwise. The name of such a unit is PID:START.
 func processOf(u store.Unit) string {
 	pid, started, ok := strings.Cut(u.Name, ":")
 	if !ok || pid == "" || len(pid) > 10 || strings.Trim(pid, "0123456789") != "" {
@@ -350,8 +351,8 @@ func isContainerID(name string) bool {
 	})
 }
 
-// reason describes the reason why a gate opened. A gate opens manually, by an alert, as a
-// baseline, or because of a condition. The description of a condition contains the
+// reason describes why a gate opened. A gate opens manually, because of an alert, to record
+// a baseline, or because a condition holds. The description of a condition contains the
 // monitor's value, the threshold and the window.
 func reason(o store.Opening) string {
 	switch {

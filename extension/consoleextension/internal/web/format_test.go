@@ -57,8 +57,8 @@ func TestTimes(t *testing.T) {
 	}
 }
 
-// TestTextsOfOthers checks that texts from other programs are truncated and escaped. Such
-// texts must not change the order of the text around them.
+// TestTextsOfOthers checks that strings from other programs are truncated and escaped, and
+// that they do not change the order of the surrounding text.
 func TestTextsOfOthers(t *testing.T) {
 	require.Equal(t, template.HTML(`<bdi>&lt;script&gt;</bdi>`), text(20, "<script>"))
 	require.Equal(t, template.HTML(`<bdi title="&#34;&gt;&lt;img onerror=x">&#34;&gt;…</bdi>`), text(2, `"><img onerror=x`))

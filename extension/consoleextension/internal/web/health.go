@@ -25,8 +25,8 @@ const (
 	instancesShown = 200
 )
 
-// Own describes the collector that contains the console. It does not contain
-// the metrics of the collector.
+// Own describes the collector in which the console runs. It does not contain the metrics
+// of the collector.
 type Own struct {
 	Version string
 	Started time.Time
@@ -81,7 +81,7 @@ type statement struct {
 
 type field struct{ Key, Value string }
 
-// figure is one cost of a collector.
+// figure is one of the costs of a collector, such as its CPU usage.
 type figure struct {
 	What, Value, Hint string
 }
@@ -100,7 +100,7 @@ type outcomeRow struct {
 	All      int64
 }
 
-// health serves the page of collectors.
+// health serves the page about collectors.
 func (s *Server) health(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), partTimeout)
 	defer cancel()
@@ -157,8 +157,8 @@ func (i *instanceRow) before(later store.Instance) bool {
 // describe the capabilities and limitations of the components on this host.
 var starts = []string{"sampling started", "off-CPU sampling started", "allocation sampling started", "cgroup mode"}
 
-// missing lists the log fields of startup messages that describe which work is missing
-// and why.
+// missing lists the log fields of startup messages that describe the limitations of a
+// component and their causes.
 var missing = []string{"not_sampled", "not_shown", "why", "limited"}
 
 // statements returns the newest startup message of each kind from each component.
@@ -189,7 +189,7 @@ func statements(logs []store.Log) (found []statement) {
 	return found
 }
 
-// readable converts a JSON list of texts to a text without brackets and quotes.
+// readable converts a JSON list of strings to text without brackets and quotes.
 func readable(value string) string {
 	if rest, ok := strings.CutPrefix(value, `["`); ok && strings.HasSuffix(rest, `"]`) {
 		return strings.ReplaceAll(strings.TrimSuffix(rest, `"]`), `","`, ", ")

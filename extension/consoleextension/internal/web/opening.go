@@ -34,8 +34,8 @@ const (
 	placeLength = 60
 	// choicesPerUnit is the maximum number of openings that are offered for a comparison.
 	choicesPerUnit = 100
-	// queryText is the maximum length of a text parameter in the URL, in bytes. Pages repeat
-	// these parameters in their links.
+	// queryText is the maximum length of a string parameter in the URL, in bytes. The
+	// length is limited because pages repeat these parameters in their links.
 	queryText = 1024
 )
 
@@ -96,7 +96,7 @@ func (q openingQuery) values() url.Values {
 }
 
 // url returns the URL of a page or file of an opening for the query. For a report, it
-// returns an empty text, because a report contains no such links.
+// returns an empty string, because a report contains no such links.
 func (q openingQuery) url(opening, file string) string {
 	if q.report != "" {
 		return ""
@@ -125,8 +125,8 @@ type openingPage struct {
 	Peers    *peersView // nil if no peer is known
 }
 
-// requestRow is a request with the parts of its time: running, waiting by kind, and the time
-// that no sample covers.
+// requestRow is a request whose duration is split into parts. There is a part for running,
+// for each kind of waiting, and for the time that no sample covers.
 type requestRow struct {
 	Route, URL, Duration string
 	Failed               bool
@@ -172,8 +172,8 @@ type profileView struct {
 	Title string
 	Query openingQuery
 	ID    string // suffix of element ids on a page with several profiles
-	// JSON is the URL from which the page loads the flame graph. It is empty in a report. A
-	// report contains the flame graph in Embedded instead.
+	// JSON is the URL from which the page loads the flame graph. It is empty in a report,
+	// because a report contains the flame graph in Embedded.
 	JSON     string
 	Embedded template.JS
 
@@ -296,8 +296,8 @@ func (s *Server) openingPage(ctx context.Context, o store.Opening, q openingQuer
 	return p, nil
 }
 
-// lost returns the reason why an expected profile cannot be shown. It returns an empty
-// text for all other errors.
+// lost returns the reason why an expected profile cannot be shown. For all other errors,
+// it returns an empty string.
 func lost(err error) string {
 	switch {
 	case errors.Is(err, store.ErrDamaged):
@@ -408,8 +408,9 @@ func shortKey(o store.Opening, key store.ProfileKey) store.ProfileKey {
 	return key
 }
 
-// rate returns a sum as a rate. CPU time is returned in cores, and bytes and counts are
-// returned per second. The rate of a single phase is not known.
+// rate formats a sum as a rate. CPU time is shown in cores, and bytes and counts are shown
+// per second. If the rate is unknown, for example for a single phase, rate returns an
+// empty string.
 func rate(p store.ProfileInfo, f flame.Filter, sum int64) string {
 	span := p.End.Sub(p.Start).Seconds()
 	if f.Phase != "" || span <= 0 || p.Start.IsZero() || p.Moment != 0 {
@@ -521,7 +522,7 @@ var phaseNames = map[string]string{
 
 func phaseName(phase string) string { return cmp.Or(phaseNames[phase], phase) }
 
-// closings are the reasons why gates close, as parts of a sentence.
+// closings describes the reasons why gates close, in words that fit into a sentence.
 var closings = map[string]string{
 	"duration":       "the duration of its policy",
 	"released":       "the condition no longer held",
@@ -545,7 +546,7 @@ func closedBecause(o store.Opening) string {
 }
 
 // traceURL returns the link to a span. link must have passed CheckTraceURL. If link needs
-// an ID that is not valid, traceURL returns an empty text.
+// an ID that is invalid, traceURL returns an empty string.
 func traceURL(link, trace, span string) string {
 	if link == "" || !isHexID(trace, 16) {
 		return ""
@@ -654,7 +655,7 @@ func (v *profileView) command(origin string) string {
 	return command + " " + shellQuote(origin+v.Download)
 }
 
-// shellQuote quotes a text as one word for the shell.
+// shellQuote quotes a string as a single word for the shell.
 func shellQuote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

@@ -113,9 +113,8 @@ func (c candidates) profileIn(other store.Opening) (store.ProfileInfo, bool) {
 	return p, err == nil && p.Unit == c.profile.Unit && other.ID != c.of.ID
 }
 
-// baseline returns the newest baseline of the opening's policy. If the policy has no
-// baseline, the newest baseline of any policy is returned. If there is no baseline
-// at all, the reason is returned.
+// baseline returns the newest baseline of the opening's policy, or of any policy if that
+// policy has no baseline. If there is no baseline at all, why is the reason.
 func (c candidates) baseline() (found store.Opening, why string) {
 	for _, b := range c.baselines {
 		if _, ok := c.profileIn(b); !ok {
@@ -177,8 +176,8 @@ func (s *Server) compareWith(ctx context.Context, c candidates, other store.Open
 	if other.Kind == "baseline" {
 		v.Against.Name = "baseline"
 	}
-	// The other opening may not have the selected phase. In this case, the filter by
-	// phase does not apply to the other opening.
+	// If the other opening does not have the selected phase, the filter by phase does not
+	// apply to it.
 	if !slices.Contains(info.Phases, v.Query.Filter.Phase) {
 		v.query.BaseFilter.Phase = ""
 	}

@@ -23,8 +23,8 @@ const (
 	// reportBytes is the maximum size of a report, in bytes. The report lists the names
 	// of the profiles that do not fit.
 	reportBytes = 8 << 20
-	// reportRows is the maximum length of each of the two lists of functions. One list is
-	// sorted by self, and the other list is sorted by total.
+	// reportRows is the maximum number of functions in each of the two lists, which are
+	// sorted by self and by total.
 	reportRows = 100
 )
 

@@ -25,7 +25,8 @@ const (
 	stacksIdle = time.Minute
 )
 
-// stacksKey identifies one state of a profile. A profile grows while its gate is open.
+// stacksKey identifies one state of a profile, because a profile grows while its gate is
+// open.
 type stacksKey struct {
 	opening string
 	profile store.ProfileKey
@@ -34,9 +35,9 @@ type stacksKey struct {
 	end     int64
 }
 
-// stacksCache keeps prepared profiles. It removes the least recently used profile first.
+// stacksCache keeps prepared profiles, and removes the least recently used profile first.
 // Parsing a profile takes several times the memory of the profile's files. computedAtOnce
-// therefore also limits how many profiles are parsed at once.
+// therefore also limits the number of profiles that are parsed at once.
 type stacksCache struct {
 	mu      sync.Mutex
 	entries *simplelru.LRU[stacksKey, *stacksEntry]

@@ -468,7 +468,8 @@ func TestLostProfiles(t *testing.T) {
 		assert.Equal(t, http.StatusNotFound, get(t, h, hotURL+"/profile.pb.gz").Code)
 		assert.Contains(t, textOf(parse(t, get(t, h, hotURL+"/report.html").Body)), "Not in this file, for lack of room or because it is lost: CPU.")
 
-		// If the other profile is damaged, the page shows this and the rest of the data.
+		// If the other profile is damaged, the page shows an error message for it. The rest of
+		// the page is still shown.
 		s.opening = BaselineOpening
 		page = getPage(t, newTestServer(t, s.Memory, func(o *Options) { o.Store = s }), hotURL)
 		assert.Contains(t, textOf(page), "The other profile cannot be compared with: "+why+".")
@@ -642,8 +643,7 @@ func TestStacksCache(t *testing.T) {
 	require.Greater(t, 2*large.Size(), int64(stacksBytes))
 	require.Less(t, large.Size(), int64(stacksBytes))
 
-	// Two readers at the same time may both read a profile, but
-	// the profile is cached only once.
+	// Two concurrent readers may both read a profile, but the profile is cached only once.
 	var loads atomic.Int32
 	load := func() (*flame.Stacks, error) {
 		loads.Add(1)

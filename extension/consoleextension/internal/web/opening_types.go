@@ -85,9 +85,9 @@ func sortProfiles(profiles []store.ProfileInfo) []store.ProfileInfo {
 	return profiles
 }
 
-// profileTitle returns the title of a profile. The title contains the origin if profiles
-// of the same type have different origins. It contains the profiler if profiles of the
-// same type have different profilers. The title always contains the origin pprof.
+// profileTitle returns the title of a profile. The title contains the origin or the
+// profiler if other profiles of the same type have a different one. The origin pprof is
+// always part of the title.
 func profileTitle(p store.ProfileKey, all []store.ProfileInfo) string {
 	title := typeOf(p.Type).Title
 	origins, scopes := false, false
@@ -114,7 +114,7 @@ func profileTitle(p store.ProfileKey, all []store.ProfileInfo) string {
 // secondUnits maps each unit of time to the number of units in a second.
 var secondUnits = map[string]float64{"nanoseconds": 1e9, "microseconds": 1e6, "milliseconds": 1e3, "seconds": 1}
 
-// amount returns a value of a profile and its unit.
+// amount formats a value of a profile with its unit.
 func amount(unit string, v int64) string {
 	if perSecond, ok := secondUnits[unit]; ok {
 		return seconds3(float64(v) / perSecond)

@@ -23,8 +23,8 @@ const (
 	openingsPerPage, choicesPerFilter = 50, 200
 	// filterText is the maximum number of characters that a filter compares.
 	filterText = 60
-	// hottestTime is the maximum time for which one answer reads profiles to find the
-	// hottest functions. The next refresh reads the remaining profiles.
+	// hottestTime is the maximum time that one request spends on reading profiles to find
+	// the hottest functions. The next refresh reads the remaining profiles.
 	hottestTime = 2 * time.Second
 	// hottestKept is the maximum number of hottest functions that are kept.
 	hottestKept = 10_000

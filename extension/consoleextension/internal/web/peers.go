@@ -88,7 +88,8 @@ type peerLine struct {
 	Class    string
 }
 
-// openingPeers returns the peers of an opening's unit during the opening and before it.
+// openingPeers returns the peers of an opening's unit, from shortly before the opening
+// until its end.
 func (s *Server) openingPeers(ctx context.Context, o store.Opening, end time.Time, q openingQuery) (*peersView, error) {
 	v := &peersView{Unit: o.Unit, From: o.Triggered.Add(-peersBefore), To: end, Slow: slowPeer, Lossy: lossyPeer}
 	switch {

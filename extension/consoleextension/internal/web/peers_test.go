@@ -93,8 +93,8 @@ func TestPeersOfAnOpening(t *testing.T) {
 // spaced replaces all no-break spaces with normal spaces.
 func spaced(s string) string { return strings.ReplaceAll(s, "\u00a0", " ") }
 
-// TestManyHostilePeers covers more peers than the page shows. The names
-// of the peers are hostile.
+// TestManyHostilePeers covers more peers than the page shows, all of them with hostile
+// names.
 func TestManyHostilePeers(t *testing.T) {
 	m := Demo(testNow)
 	var all []store.Peer

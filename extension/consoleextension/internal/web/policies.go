@@ -256,8 +256,7 @@ func newPolicyRow(of store.PolicySummary) policyRow {
 	return row
 }
 
-// countedIn returns the counts that are not 0. The largest count comes first.
-// The count of except is omitted.
+// countedIn returns the counts that are not 0, largest first, without the count of except.
 func countedIn(counts map[string]int, except string) (found []counted) {
 	for _, what := range slices.Sorted(maps.Keys(counts)) {
 		if n := counts[what]; n > 0 && what != except {

@@ -49,7 +49,7 @@ func TestThePoliciesPage(t *testing.T) {
 }
 
 // TestTheVersionInForceIsThatOfTheCollectorsMetric covers collectors that read their
-// policies at startup. Collectors do not report the policies at startup as a change.
+// policies at startup and therefore do not report them as a change.
 func TestTheVersionInForceIsThatOfTheCollectorsMetric(t *testing.T) {
 	point := func(version string, at time.Time) store.Metric {
 		return store.Metric{Name: "otelcol_cpu_trigger.policies", At: at, Value: 2, Attributes: map[string]string{"version": version}}

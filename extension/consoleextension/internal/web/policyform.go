@@ -48,8 +48,8 @@ type policyForm struct {
 	Matching string
 }
 
-// newPolicyForm returns the form for the policy called name in a text. If there is no such
-// policy, the form is for a new policy.
+// newPolicyForm returns the form for the policy called name in a policy file's text. If
+// there is no such policy, the form is for a new policy.
 func newPolicyForm(text, name string) *policyForm {
 	f := &policyForm{Keys: formKeys, Faults: map[string]string{}}
 	policies, err := policyfile.Policies([]byte(text))
@@ -76,8 +76,8 @@ func (f *policyForm) fill(units []store.UnitSummary, now time.Time) {
 	f.Matching = matching(units, f.Key, f.Glob, now)
 }
 
-// put reads the fields of a request, and adds the policy that they describe to the
-// text. It returns the new text. It returns false if a field has a fault.
+// put reads the fields of a request, and puts the policy that they describe into the text.
+// It returns the new text, or false if a field has a fault.
 func (f *policyForm) put(text string, fields url.Values) (string, bool) {
 	get := func(name string) string { return strings.TrimSpace(fields.Get("policy_" + name)) }
 	f.Editing = fields.Get("editing")
@@ -144,7 +144,7 @@ func matching(units []store.UnitSummary, key, glob string, now time.Time) string
 			value, ok = u.Name, true
 		}
 		// A service without a name gets the name unknown_service only after policies have
-		// been matched. So unknown_service is not compared with the glob.
+		// been matched, so the name unknown_service is not compared with the glob.
 		if !ok || key == attr.ServiceName && isUnnamed(value) {
 			continue
 		}

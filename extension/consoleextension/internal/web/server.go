@@ -65,7 +65,7 @@ type Options struct {
 	Profile func(context.Context, store.Unit) error
 	// Policies is the policy file that the policies page shows. It may be nil.
 	Policies *policyfile.File
-	// Own describes the collector that contains the console. It may be nil.
+	// Own describes the collector in which the console runs. It may be nil.
 	Own func() Own
 	// CountRefused counts a refused request by its reason.
 	CountRefused func(reason string)
@@ -74,7 +74,7 @@ type Options struct {
 	readTimeout time.Duration
 }
 
-// Server answers the requests of browsers.
+// Server handles the requests of browsers.
 type Server struct {
 	Options
 	static    *staticFiles
@@ -83,9 +83,9 @@ type Server struct {
 	templates map[string]*template.Template // by file name, without .html
 }
 
-// A handler answers a request or returns an error. The browser then receives an error
-// page. Its status is 404 for store.ErrNotFound, the status of a failure, 503 for a
-// timeout, and 500 for any other error.
+// A handler writes a response or returns an error. After an error, the browser receives an
+// error page. The page's status is 404 for store.ErrNotFound, the status of a failure, 503
+// for a timeout, and 500 for any other error.
 type handler func(http.ResponseWriter, *http.Request) error
 
 // routes returns the handlers of pages, of forms, and of files that pages load. The keys
@@ -132,7 +132,7 @@ type view struct {
 	Now     time.Time
 }
 
-// failure is an error that the browser receives as a status and a text.
+// failure is an error that the browser receives as a status code and a message.
 type failure struct {
 	status int
 	text   string
@@ -182,8 +182,8 @@ func parseTemplates(files fs.FS, functions template.FuncMap) (map[string]*templa
 	return templates, nil
 }
 
-// secured returns a handler that sets headers. The headers restrict what
-// pages can do in the browser.
+// secured returns a handler that sets the security headers, which restrict what pages can
+// do in the browser.
 func secured(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()

@@ -33,7 +33,6 @@ func newTestServer(t testing.TB, m *Memory, change ...func(*Options)) http.Handl
 	return h
 }
 
-// get returns the response to a GET request.
 func get(t testing.TB, h http.Handler, url string) *httptest.ResponseRecorder {
 	t.Helper()
 	w := httptest.NewRecorder()

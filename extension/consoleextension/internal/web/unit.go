@@ -29,8 +29,8 @@ const (
 	shortestRange = 30 * time.Second
 )
 
-// timeRange is the time span that the charts show. The URL may contain range, such as
-// range=6h, or from and to. from and to take precedence. Without these parameters,
+// timeRange is the time span that the charts show. In the URL, the span is given by range,
+// such as range=6h, or by from and to, which take precedence. Without these parameters,
 // the default of the page applies.
 type timeRange struct {
 	From, To time.Time
@@ -76,8 +76,8 @@ func rangeOf(q url.Values, usual time.Duration, end time.Time) (timeRange, error
 	return timeRange{From: end.Add(-last), To: end, Last: last}, nil
 }
 
-// momentOf parses a time. If the text is empty, momentOf returns otherwise. A time without
-// a zone is interpreted as UTC. Browsers send such times from input fields.
+// momentOf parses a time. If the text is empty, momentOf returns the argument otherwise. A
+// time without a zone, as browsers send it from input fields, is interpreted as UTC.
 func momentOf(text string, otherwise time.Time) (at time.Time, err error) {
 	if text == "" {
 		return otherwise, nil
@@ -186,7 +186,7 @@ func (s *Server) unit(w http.ResponseWriter, r *http.Request) error {
 }
 
 // clip shortens a range that ends now, so that the range starts at the first reading. The
-// range keeps at least the length shortestRange. If the gap before the first reading is
+// range never becomes shorter than shortestRange. If the gap before the first reading is
 // less than 1 % of the range, clip does not change the range.
 func (t *timeRange) clip(trends []store.Trend) {
 	first := t.To
@@ -249,8 +249,8 @@ func endOf(o store.Opening, now time.Time) time.Time {
 	return end
 }
 
-// trends answers with the data that trends.js draws, as JSON. Times are in seconds since
-// 1970. left_out is the number of trends that are not in the answer.
+// trends responds with the data that trends.js draws, as JSON. Times are in seconds since
+// 1970. left_out is the number of trends that are not in the response.
 func (s *Server) trends(w http.ResponseWriter, r *http.Request) error {
 	u, span, err := s.unitIn(r)
 	if err != nil {

@@ -24,7 +24,7 @@ const (
 	// readingsPerRow, statesPerRow and refusalsPerRow are the maximum numbers of
 	// readings, states and refusals in a row.
 	readingsPerRow, statesPerRow, refusalsPerRow = 4, 6, 6
-	// searchedText is the maximum number of bytes of a text that are searched.
+	// searchedText is the maximum number of bytes of a string that are searched.
 	searchedText = 1024
 	// quietAfter is the time without data after which a unit is shown as quiet. Readings
 	// arrive at the receiver's collection_interval, which is 10 seconds by default.
@@ -69,9 +69,9 @@ func turn[T any](all []T, perPage, number int, url func(int) string) (rows []T, 
 	return all[first:min(first+perPage, len(all))], p
 }
 
-// unitRow represents a unit in the list. If several units have the same name,
-// the row represents the hottest unit. Openings, Newest and Refusals then
-// cover all units with this name.
+// unitRow is the row of a unit in the list. If several units have the same name, the row
+// shows the hottest unit, and Openings, Newest and Refusals cover all units with this
+// name.
 type unitRow struct {
 	store.UnitSummary
 	Members  int
@@ -162,10 +162,10 @@ func howHot(u store.UnitSummary) float64 {
 	return near
 }
 
-// fold removes units of little interest, and counts the removed units by reason. It
-// removes units that are gone or silent, processes without a service or container, and
-// idle units. Hot units are always kept. If the user requests all units, all units are
-// kept. fold is not called for a search.
+// fold removes units of little interest, and counts the removed units by reason. These are
+// units that are gone or silent, processes without a service or container, and idle units.
+// fold keeps hot units, and keeps all units if the user requests all. It is not called for
+// a search.
 func (p *unitsPage) fold(found []unitRow) []unitRow {
 	if p.All {
 		return found
@@ -305,8 +305,8 @@ func (row *unitRow) fill() {
 	row.Refused = sum(row.Refusals)
 }
 
-// readingCells returns the readings of a unit. The reading nearest to its threshold comes
-// first. A quiet unit has no states.
+// readingCells returns the readings of a unit, and starts with the reading that is nearest
+// to its threshold. The readings of a quiet unit have no states.
 func readingCells(u store.UnitSummary, quiet bool) []readingCell {
 	cells := make([]readingCell, 0, len(u.Readings))
 	for _, r := range u.Readings {

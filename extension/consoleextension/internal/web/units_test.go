@@ -204,9 +204,9 @@ func hostile(text string) *Memory {
 	}
 }
 
-// TestStrangersTexts checks that names of services cannot change a page. The elements
-// and attributes of the page must stay the same. The size of the page must be limited,
-// and no characters may reorder text.
+// TestStrangersTexts checks that hostile names of services cannot change the elements and
+// attributes of a page. The size of the page must be limited, and the page must contain no
+// characters that reorder text.
 func TestStrangersTexts(t *testing.T) {
 	shape := func(t *testing.T, tree *html.Node) []string {
 		var elements []string

@@ -15,7 +15,7 @@ import (
 	"github.com/hotprofile/hotprofile/test/perftest"
 )
 
-// fakeRing is a ring whose kernel's end the test plays.
+// fakeRing is a ring that the test fills in place of the kernel.
 type fakeRing = perftest.Ring[ring.Ring]
 
 func newRing(words int, position uint64) *fakeRing {
@@ -220,8 +220,8 @@ func TestReadingAllocatesNothing(t *testing.T) {
 	}))
 }
 
-// BenchmarkReadSample reads samples by time and decodes them. The baseline copies the
-// bytes of the samples.
+// BenchmarkReadSample reads samples in the order of their times and decodes them. The
+// baseline copies the bytes of the samples.
 func BenchmarkReadSample(b *testing.B) {
 	registers, err := RegistersFor(1 << 14)
 	require.NoError(b, err)

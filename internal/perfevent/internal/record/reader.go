@@ -113,7 +113,7 @@ func (m *Reader) samplesOf(rec *Record) uint64 {
 	return rec.Lost.Count
 }
 
-// Cutoff returns the time up to which the last round read.
+// Cutoff returns the time up to which the last round has read records.
 func (m *Reader) Cutoff() int64 { return m.merger.cutoff }
 
 // merger merges the records of all rings by time, round by round. A round contains
@@ -134,7 +134,6 @@ type merger struct {
 	corrupt uint64
 }
 
-// newMerger returns a merger of rings.
 func newMerger(rings []*ring.Ring) *merger {
 	return &merger{
 		rings:   rings,

@@ -52,7 +52,7 @@ func TestReaderCountsWhatItDoesNotReturn(t *testing.T) {
 		perftest.Record(sys.RecordThrottle, 0, 1, 99, 99).SampleID(1),
 		perftest.Record(sys.RecordLostSamples, 0, 17).SampleID(2),
 		perftest.Record(sys.RecordFork, 0).SampleID(3), // without a body
-		// This kind of record is not requested by the reader.
+		// The reader does not request this kind of record.
 		perftest.Record(16, 0, 1, 2).SampleID(4),
 		perftest.Record(sys.RecordLost, 0, 99, 5).SampleID(6),
 		perftest.Record(sys.RecordExit, 0, 1, 2, 3).SampleID(7),

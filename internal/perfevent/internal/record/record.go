@@ -71,8 +71,8 @@ type Sample struct {
 	// Raw is the tracepoint's record of the hit.
 	Raw []byte
 	// HasRegisters reports whether Registers and Stack are set. They are set in sessions
-	// that copy stacks or sample probes. The program must be 64-bit, and the thread must
-	// not have been exiting.
+	// that copy stacks or sample probes, if the program is 64-bit and the thread was not
+	// exiting.
 	HasRegisters bool
 	// Registers are the user-mode registers. If the thread was in the kernel, they are
 	// the registers with which the thread entered the kernel.

@@ -19,10 +19,10 @@ type Registers struct {
 	LR uint64
 	// BCP is the register that holds the position in the bytecode in HotSpot's interpreter.
 	BCP uint64
-	// First and Third are the registers of the first and third integer argument in Go's
-	// internal ABI.
+	// First and Third are the registers that hold the first and third integer argument in
+	// Go's internal ABI.
 	First, Third uint64
-	// G is the register of the current goroutine in Go's internal ABI.
+	// G is the register that points to the current goroutine in Go's internal ABI.
 	G uint64
 }
 
@@ -70,7 +70,7 @@ func (s RegisterSet) Mask() uint64 {
 	return m
 }
 
-// count returns the number of words of the registers.
+// count returns the number of registers in the set. A sample contains one word per register.
 func (s RegisterSet) count() int { return bits.OnesCount64(s.Mask()) }
 
 // read returns the registers from the words of a sample.

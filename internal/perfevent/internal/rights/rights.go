@@ -37,7 +37,7 @@ type LimitError struct {
 	Needed, Limit int
 }
 
-// Error names both numbers and the settings that raise the limit.
+// Error names the needed and the permitted number, and the settings that limit it.
 func (e *LimitError) Error() string {
 	return fmt.Sprintf("at least %d perf events are needed, and %d are permitted: by max_perf_events, and by half of RLIMIT_NOFILE", e.Needed, e.Limit)
 }

@@ -27,8 +27,8 @@ type Mapped struct {
 	memory []byte
 	// wakeup is the number of unread bytes at which the kernel wakes the reader.
 	wakeup uint64
-	// alwaysOn reports whether the event is CPU-wide and never disabled. Its clock then
-	// advances while the CPU is online. enabled is the last value of the clock, which is
+	// alwaysOn reports whether the event is CPU-wide and never disabled, so that its clock
+	// advances while the CPU is online. enabled is the last value of this clock, which is
 	// total_time_enabled of read_format.
 	alwaysOn bool
 	enabled  uint64
@@ -60,8 +60,8 @@ func Map(attr *unix.PerfEventAttr, pid, cpu, size int) (*Mapped, error) {
 	}, nil
 }
 
-// ended reports whether the event's CPU went offline. In this case, the event's clock has not
-// advanced since the last call. The kernel does not report this in any other way. The event
+// ended reports whether the event's CPU went offline. The only sign of this is that the
+// event's clock has not advanced since the last call. After its CPU went offline, an event
 // stays open but cannot be enabled again.
 func (r *Mapped) ended() bool {
 	if !r.alwaysOn {

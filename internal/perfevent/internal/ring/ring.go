@@ -85,8 +85,8 @@ func (r *Ring) LossPending() bool {
 // Empty reports whether all records of the round were read.
 func (r *Ring) Empty() bool { return r.next == r.limit }
 
-// Overrun reports whether the round has more bytes than the ring holds, which means that
-// the positions are invalid.
+// Overrun reports whether the round contains more bytes than the ring can hold. If so, the
+// positions are invalid.
 func (r *Ring) Overrun() bool { return r.limit-r.next > r.size() }
 
 // Peek returns the header of the next record. It returns false if the record's size is not
@@ -116,7 +116,7 @@ func (r *Ring) Record(scratch []uint64) []uint64 {
 	return r.Copy(scratch)
 }
 
-// Copy copies the record whose header Peek returned to scratch, and returns the copy.
+// Copy copies the record that Peek found into scratch, and returns the copy.
 func (r *Ring) Copy(scratch []uint64) []uint64 {
 	start := int(r.next / WordSize & uint64(len(r.data)-1))
 	n := copy(scratch[:r.words], r.data[start:])
@@ -157,7 +157,7 @@ func (r *Ring) size() uint64 { return uint64(len(r.data) * WordSize) }
 // WordSize.
 const WordSize = 8
 
-// MaxRecordWords is above the length of any record in words, because the header
+// MaxRecordWords is greater than the length of any record in words, because the header
 // stores the size in bytes in 16 bits.
 const MaxRecordWords = 1 << 16 / WordSize
 

@@ -11,8 +11,8 @@ import (
 )
 
 // TestLossIsPendingUntilALaterRecordIsRead covers the reports of lost records. The kernel
-// reports a loss with the next record that fits. A record from before the reader made
-// room has no information about later losses.
+// reports a loss with the next record that fits. A record that was written before the
+// reader freed space therefore does not report later losses.
 func TestLossIsPendingUntilALaterRecordIsRead(t *testing.T) {
 	var head, tail uint64
 	data := make([]uint64, 16)

@@ -44,7 +44,7 @@ type Set struct {
 // If the rings exceed the user's limit of locked memory, Open unmaps all rings, calls
 // shrink and starts again, until shrink returns false. All CPUs get rings of the same
 // size, because rings of different sizes would lose samples on most CPUs. CPUs that are
-// offline are omitted. what names the records in errors.
+// offline are omitted. Errors use the string in what as the name of the records.
 func (s *Set) Open(what string, cpus []int, openCPU func(cpu int) error, shrink func() bool) error {
 	s.what = what
 	for {
@@ -196,9 +196,9 @@ func (s *Set) unmap(first int) error {
 	return errors.Join(errs...)
 }
 
-// wakeSpacing is the minimum time between two returns of Wait that found data. A host that
-// starts thousands of processes a second then costs at most 250 rounds a second. A process
-// that lives for 20 ms is still seen alive.
+// wakeSpacing is the minimum time between two returns of Wait that found data. It limits
+// the reader to 250 rounds a second, even if a host starts thousands of processes a second.
+// It is short enough that a process that lives for only 20 ms is seen while it runs.
 const wakeSpacing = 4 * time.Millisecond
 
 // promptSpacing is the minimum time between two returns of Wait if samples must be read at
@@ -207,13 +207,15 @@ const promptSpacing = 200 * time.Microsecond
 
 // waker waits until a ring is ready or wake is called.
 //
-// It never blocks in a system call. While a system call blocks, the runtime's monitor
-// thread wakes up every few dozen microseconds. This was most of the cost of a reader with
-// few records. So the rings are in an inner epoll inside an outer epoll, and the runtime's
-// poller waits for the outer epoll as for a connection. After a ring was ready, the outer
-// epoll ignores the inner epoll until the next wait. Otherwise each further record of a new
-// process would wake a thread needlessly. After a timeout, the outer epoll stays armed. So
-// on a host with few records, the next wait needs no epoll_ctl call.
+// waker never blocks in a system call. While a system call blocks, the runtime's monitor
+// thread wakes up every few dozen microseconds. These wakeups were most of the cost of a
+// reader with few records. waker therefore puts the rings into an inner epoll inside an
+// outer epoll, and the runtime's poller waits for the outer epoll as for a connection.
+//
+// After a ring was ready, the outer epoll ignores the inner epoll until the next wait.
+// Otherwise each further record of a new process would wake a thread needlessly. After a
+// timeout, the outer epoll stays armed, so that the next wait needs no epoll_ctl call on a
+// host with few records.
 type waker struct {
 	outer *os.File
 	conn  syscall.RawConn // the RawConn of outer
@@ -228,8 +230,8 @@ type waker struct {
 	// woken holds a wake until a wait consumes it.
 	woken chan struct{}
 
-	// attemptFunc is the method value w.attempt. Making it once saves an allocation per
-	// wait.
+	// attemptFunc is the method value w.attempt. It is stored because creating it for each
+	// wait would allocate memory.
 	attemptFunc func(uintptr) bool
 	// armed reports whether the outer epoll watches the inner epoll. blocked reports
 	// whether the current wait has blocked. failed is the error of attempt or arm.

@@ -106,8 +106,8 @@ func ioctlPointer(fd int, request uint, value *uint64) error {
 // defaultMaxDescriptors is the limit if options set no limit.
 const defaultMaxDescriptors = 4096
 
-// DescriptorLimit returns the maximum number of descriptors for perf events. This is limit,
-// or 4096 if limit is not positive. It is never more than half of RLIMIT_NOFILE.
+// DescriptorLimit returns the maximum number of descriptors for perf events. The maximum is
+// limit, or 4096 if limit is not positive, but never more than half of RLIMIT_NOFILE.
 func DescriptorLimit(limit int) int {
 	if limit <= 0 {
 		limit = defaultMaxDescriptors

@@ -1,9 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command caroots writes the root certificates that Mozilla trusts as PEM. Images built
-// from scratch contain no certificates, but OTLP over TLS needs them. The certificates are
-// from golang.org/x/crypto/x509roots, at the version that go.mod pins.
+// Command caroots writes the root certificates that Mozilla trusts in PEM format. Images built
+// from scratch contain no certificates, but OTLP over TLS needs root certificates. The
+// certificates are from golang.org/x/crypto/x509roots, at the version that go.mod pins.
 package main
 
 import (

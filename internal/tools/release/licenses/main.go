@@ -7,7 +7,7 @@
 //	go list -deps -json=Dir,ImportPath,Standard,Module
 //
 // and fails if a module has no licence. Third-party files that packages of hotprofile embed
-// are in static/third_party, with a list THIRD_PARTY.
+// are in static/third_party. The file THIRD_PARTY in this directory lists them.
 package main
 
 import (

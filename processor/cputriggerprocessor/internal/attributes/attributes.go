@@ -155,8 +155,8 @@ func (s *Stamper) add(to *stamp) {
 	to.labels = s.labelled(of)
 }
 
-// isAdded reports whether a Stamper may add an attribute with this key. The key may
-// belong to a route, and a sample may already have a route.
+// isAdded reports whether a Stamper may add an attribute with this key. These are the keys
+// of reasons and of routes. A sample may already have a route before it is stamped.
 func isAdded(key string) bool { return IsReason(key) || key == attr.HTTPRoute || key == attr.RPCMethod }
 
 // IsReason reports whether a key belongs to an attribute that a gate adds to explain why a

@@ -161,7 +161,6 @@ type opened struct {
 // isLost reports whether the opening ended because its unit disappeared.
 func (o opened) isLost() bool { return o.lostUnit != nil && o.lostUnit.Load() }
 
-// isOpen reports whether the gate is open.
 func (o opened) isOpen(now time.Time) bool { return now.Before(o.until) && !o.isLost() }
 
 // NewAlerts returns the handler of alerts. begin is called for each request, and returns

@@ -83,7 +83,6 @@ func (r *alertRig) Close(unit, key string) (Closed, error) {
 	return Closed{TriggerID: o.ID, Unit: o.Unit, Closed: o.ClosedAt, StillOpen: []string{"cpu"}}, nil
 }
 
-// labels maps names to values.
 type labels map[string]string
 
 // message returns the body of a webhook with one alert.

@@ -33,8 +33,8 @@ const (
 	maxHeader      = 16 << 10
 
 	// retryAfter is the Retry-After header of a request that is over budget. After a minute,
-	// the budgets may have room again. Spending older than an hour no longer counts, and
-	// other gates may have closed.
+	// the budgets may have room again, because spending from more than an hour ago has
+	// expired or other gates have closed.
 	retryAfter = time.Minute
 )
 

@@ -98,7 +98,7 @@ func (g handGates) Close(unit, _ string) (Closed, error) {
 	return Closed{TriggerID: "0badcafe", Unit: unit, Closed: handUntil, StillOpen: []string{"cpu"}}, g.r.refuse
 }
 
-// alertsOf returns the alert handling of a host with one container.
+// alertsOf returns a handler of alerts for a host with one container.
 func (r *serverRig) alertsOf(t *testing.T) *Alerts {
 	a := newAlertRig(t, AlertsConfig{}, budget.Limits{})
 	a.units["4f1c0c6b8a2e"] = []string{"4f1c0c6b8a2e"}

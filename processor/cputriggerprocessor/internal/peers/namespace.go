@@ -60,7 +60,6 @@ func (ns *namespace) add(u *unit) {
 	clear(ns.foreign)
 }
 
-// remove removes a unit from the namespace.
 func (ns *namespace) remove(u *unit) {
 	ns.units = slices.DeleteFunc(ns.units, func(other *unit) bool { return other == u })
 	for cookie, c := range ns.conns {

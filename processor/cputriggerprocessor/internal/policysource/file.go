@@ -15,9 +15,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/boundedread"
 )
 
-// File is a document in a file. Each read reads the whole file and compares the content.
-// This also detects changes that keep the file's time and size, and changed symbolic links
-// of a ConfigMap.
+// File is a document in a file. Each read reads the whole file and compares the content. This
+// comparison also detects changes that keep the file's time and size, and changed symbolic
+// links of a ConfigMap.
 type File struct {
 	path   string
 	disk   boundedread.Disk

@@ -15,8 +15,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// TestFileThatHangs opens a file on which another open file has a lease. The kernel
-// blocks the call until the lease is released, like a file system whose server is gone.
+// TestFileThatHangs opens a file while another open file holds a lease on it. The kernel
+// blocks the call until the lease is released, as for a file system whose server is gone.
 func TestFileThatHangs(t *testing.T) {
 	f, path := file(t)
 	require.NoError(t, os.WriteFile(path, []byte("one"), 0o600))

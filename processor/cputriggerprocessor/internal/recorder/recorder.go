@@ -137,7 +137,7 @@ func (r *Recorder) put(c *Capture, counts *counters.Samples) {
 	t.linked = t.linked || c.Linked
 	at, known := t.indexOf(rec)
 	if known {
-		// The client retries a whole batch after an error, so the record already exists.
+		// The record already exists, because a client retries a whole batch after an error.
 		counts[counters.SampleRefused] += int64(c.Samples)
 		return
 	}

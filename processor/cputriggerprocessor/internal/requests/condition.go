@@ -229,8 +229,8 @@ func (c Condition) quantity() quantity {
 	return kinds[c.Monitor].quantity
 }
 
-// Gauge reports whether a reading is a momentary value, which is averaged over a window.
-// Any other reading already is the value over the whole window.
+// Gauge reports whether a reading is a momentary value, which is averaged over a window. All
+// other readings already cover the whole window.
 func (c Condition) Gauge() bool { return c.quantity() == metricLast }
 
 // Key returns a key for the monitor with its parameters and its window. Equal conditions

@@ -226,8 +226,8 @@ func (p *plan) selection(c Condition, uris map[string]uint64) (s selection, id s
 	return s, fmt.Sprintf("%d %d %q %v", s.protocol, s.uri, s.methods, s.statuses), nil
 }
 
-// matcher returns a function that reports whether one of the globs or the regular
-// expression matches a text. The patterns must be valid.
+// matcher returns a function that reports whether a string matches one of the globs or the
+// regular expression. The patterns must be valid.
 func matcher(uris []string, regex string) func(string) bool {
 	var re *regexp.Regexp
 	if regex != "" {
@@ -569,8 +569,8 @@ func (in *Intake) logUnmatched(claim identify.Claim, why identify.Unmatched) {
 
 func shorten(s string) string { return texts.Cut(s, 256) }
 
-// first reports whether it is called with this text for the
-// first time. If so, the caller logs the text.
+// first reports whether it is called with this string for the first time. If so, the caller
+// logs the string.
 func (in *Intake) first(what string) bool {
 	_, logged := in.logged.LoadOrStore(what, true)
 	return !logged

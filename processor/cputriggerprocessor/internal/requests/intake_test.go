@@ -274,8 +274,8 @@ func TestFewRequestsAreNoReading(t *testing.T) {
 	}
 }
 
-// TestSampledSpansStandForOthers checks that a sampled span counts in a rate for all
-// requests that it represents. Towards min_requests, a sampled span counts only once.
+// TestSampledSpansStandForOthers checks that a rate counts a sampled span as all requests
+// that the span represents. For min_requests, a sampled span counts as one request.
 func TestSampledSpansStandForOthers(t *testing.T) {
 	r := newRig(t, Condition{Monitor: "http_error_rate"}, Condition{Monitor: "http_request_rate", Span: 10 * time.Second}, Condition{Monitor: "http_error_rate", MinRequests: 20})
 	tenth, all := stable(200, time.Millisecond), stable(500, time.Millisecond)

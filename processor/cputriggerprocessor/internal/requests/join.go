@@ -79,7 +79,8 @@ func (in *Intake) Spend(uses []Use) {
 		slow, _ := in.join.slow.Get(use.Opening)
 		i := slices.IndexFunc(slow, func(s Slow) bool { return s.Span == use.Span })
 		if i < 0 {
-			// If a request is not added now, it is never added, because ten requests are slower.
+			// A request that is not added now is never added later, because ten other requests
+			// are slower.
 			if i = len(slow) - 1; i < maxSlow-1 {
 				slow = append(slow, Slow{})
 				i++
@@ -101,8 +102,8 @@ func (in *Intake) Spend(uses []Use) {
 	}
 }
 
-// TakeSlowest removes and returns the slowest requests of an opening that have samples. The
-// slowest request is the first.
+// TakeSlowest removes and returns the slowest requests of an opening, the slowest first. Only
+// requests with samples are included.
 func (in *Intake) TakeSlowest(opening string) []Slow {
 	in.join.mu.Lock()
 	defer in.join.mu.Unlock()

@@ -247,8 +247,8 @@ func TestHistogramsOfRequests(t *testing.T) {
 	}
 }
 
-// TestSeriesThatAppearLater checks that the failures at the beginning of a new series all
-// count. Requests before a process's first point do not count.
+// TestSeriesThatAppearLater checks that a new series is counted from its beginning, so that
+// no failures are missed. Requests before the first point of the process are not counted.
 func TestSeriesThatAppearLater(t *testing.T) {
 	r := newRig(t, Condition{Monitor: "http_error_rate"})
 	s := service{r: r, name: stableHTTP, unit: "s", attributes: stableAttributes, cumulative: true}
@@ -319,8 +319,8 @@ func TestCountsThatRunBackwards(t *testing.T) {
 	require.InDelta(t, 40, r.value(10*time.Second), 1e-6)
 }
 
-// TestMetricsArePreferredToSpans checks that spans do not count while metrics arrive.
-// Spans count before the first metrics and after the last metrics.
+// TestMetricsArePreferredToSpans checks that spans are not counted while metrics arrive.
+// Spans are counted before the first metrics and after the last metrics.
 func TestMetricsArePreferredToSpans(t *testing.T) {
 	r := newRig(t, Condition{Monitor: "http_error_rate", Span: 10 * time.Second}, Condition{Monitor: "http_error_rate", Span: 10 * time.Second, URI: URI{Regex: "7"}})
 	s := service{r: r, name: stableHTTP, unit: "s", cumulative: true, attributes: func(status int) map[string]any {

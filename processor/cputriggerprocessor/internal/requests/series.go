@@ -200,9 +200,9 @@ type gauge struct {
 }
 
 const (
-	// A value is used for three intervals between points, and for at least leastHold. A
-	// series with only one value has no known interval, so the value is used for
-	// singleHold.
+	// A value is used for three times the interval between the last two points, but for at
+	// least leastHold. A series with only one value has no known interval, so the value is
+	// used for singleHold.
 	leastHold  = 10 * time.Second
 	singleHold = 5 * time.Minute
 )

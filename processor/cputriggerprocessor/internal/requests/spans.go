@@ -20,7 +20,7 @@ import (
 // maxWeight limits the number of requests that one sampled span represents.
 const maxWeight = 1 << 20
 
-// request contains the attributes of a span or a point that describe requests.
+// request contains those attributes of a span or a data point that describe the request.
 type request struct {
 	protocol
 	method, service string // the method of RPC may include the service

@@ -299,7 +299,7 @@ func (r *Reader) value(u *unit, n int, now time.Time) (float64, error) {
 	return 0, tooFew
 }
 
-// last returns the sum over the last values of all series of a metric.
+// last returns the sum of the last values of all series of a metric.
 func (r *Reader) last(p *plan, q *query, now time.Time) (sum float64, err error) {
 	some := false
 	for _, s := range r.sources {

@@ -291,7 +291,7 @@ func (r *Router) stamp(out pprofile.Profiles, clean bool, p *plan) {
 }
 
 // hasLinks reports whether samples may link to spans. The first link of a dictionary is
-// empty.
+// always empty, so it does not count.
 func hasLinks(d pprofile.ProfilesDictionary) bool { return d.LinkTable().Len() > 1 }
 
 // isLinked reports whether a sample of a profile links to a span.
@@ -315,9 +315,9 @@ func textOf(d pprofile.ProfilesDictionary, s pprofile.Sample, key string) (text 
 	return "", false
 }
 
-// timeOf returns the number of milliseconds that a profile's value of 1 represents. waiting
-// is the way in which the thread waited, or empty if it ran on a CPU. If the values are not
-// times of threads, timeOf returns 0.
+// timeOf returns the number of milliseconds of thread time that a profile's value of 1
+// represents. It returns 0 if the values are neither CPU time nor waiting time of threads.
+// waiting is the sample type of waiting threads, and empty for CPU time.
 func timeOf(d pprofile.ProfilesDictionary, p pprofile.Profile) (ms float64, waiting string) {
 	switch t := dictionary.NewReader(d).ProfileType(p); {
 	case t.Sample == "samples" && t.Period == "cpu" && t.PeriodUnit == "nanoseconds":
@@ -381,8 +381,8 @@ func (r *Router) join(d pprofile.ProfilesDictionary, p *plan, v *units.Verdict) 
 	}
 }
 
-// withinBudget removes profiles from a batch if max_bytes_per_hour does not allow them.
-// It reserves the bytes of all other profiles.
+// withinBudget removes the profiles that exceed max_bytes_per_hour from a batch. It
+// reserves the bytes of the remaining profiles.
 func (r *Router) withinBudget(out pprofile.Profiles, p *plan) pprofile.Profiles {
 	n := r.Units.Reserve(p.leaving, p.now)
 	p.stamped -= n
@@ -405,8 +405,9 @@ func (r *Router) withinBudget(out pprofile.Profiles, p *plan) pprofile.Profiles 
 	return p.subset.Copy(out, p.refs)
 }
 
-// maxAhead is the maximum time by which the end of a profile may be in the future, because
-// clocks differ. If a profile ends later, the clock was set back after the capture.
+// maxAhead is the maximum time by which a profile may end in the future, because clocks
+// differ. If a profile ends later, captureWindow assumes that the clock was set back
+// after the capture.
 const maxAhead = time.Minute
 
 // captureWindow returns the time span in which a profile was captured. It computes the

@@ -21,9 +21,8 @@ type start struct {
 	at     pcommon.Timestamp
 }
 
-// starts contains the start times that are in use. For each start time, it contains an
-// earlier time that may be free. If there are too many start times, the older half is
-// forgotten. starts is safe for concurrent use.
+// starts maps each used start time to an earlier time that may be free. If there are too
+// many start times, the older half is forgotten. starts is safe for concurrent use.
 type starts struct {
 	mu          sync.Mutex
 	used, older map[start]pcommon.Timestamp
@@ -31,8 +30,8 @@ type starts struct {
 
 const maxStarts = 1 << 13
 
-// taken contains the original start time of a profile, and the start time
-// that the profile got instead.
+// taken contains the original start time of a profile, and the start time that replaced
+// it.
 type taken struct{ first, got start }
 
 // take marks the start time of a profile as used. If the start time was already used,

@@ -15,9 +15,9 @@ import (
 // readingsChunk is the number of units that are read each time the lock is taken.
 const readingsChunk = 64
 
-// Readings appends the readings of the hottest units. most is the maximum number of units.
-// Readings omits units that have neither policies nor peers. left is the number of units
-// beyond most.
+// Readings appends the readings of the hottest units, up to most units. It omits units
+// that have neither policies nor peers. left is the number of units that were left out
+// because of most.
 func (s *Set) Readings(dst []hotunitsextension.UnitReadings, most int, now time.Time, peers func(unit string) []hotunitsextension.PeerReading) (out []hotunitsextension.UnitReadings, left int) {
 	s.mu.Lock()
 	all := make([]Hot, 0, len(s.byName))
@@ -44,8 +44,8 @@ func (s *Set) Readings(dst []hotunitsextension.UnitReadings, most int, now time.
 	return dst, left
 }
 
-// readings returns the readings of the unit, without its resource and its peers. conditions
-// is the status of the unit's conditions, sorted by policy.
+// readings returns the readings of the unit, without its resource and its peers.
+// conditions contains the status of each of the unit's conditions, sorted by policy.
 func (u *Unit) readings(conditions []trigger.ConditionStatus, now time.Time) hotunitsextension.UnitReadings {
 	r := hotunitsextension.UnitReadings{Unit: u.Name, Time: now}
 	if !u.IsProcess() {

@@ -24,7 +24,8 @@ const (
 	resourceAge = time.Minute
 )
 
-// resource contains the resource attributes of a unit's profiles, which events need.
+// resource contains the resource attributes of a unit for its events. The attributes are
+// copied from the unit's profiles.
 type resource struct {
 	hotunitsextension.Resource // its attributes are never changed
 

@@ -62,9 +62,9 @@ const unusedAfter = time.Minute
 // matches. Match is empty if each glob matches a unit, but no unit matches all globs.
 type Unused struct{ Policy, Match, Why string }
 
-// TakeUnused returns the policies that have matched no unit. It returns them once, as
-// soon as unusedAfter has passed since the first call after a change of policies.
-// Otherwise it returns nil.
+// TakeUnused returns the policies that have matched no unit. It returns these policies
+// once, as soon as unusedAfter has passed since the first call after a change of
+// policies. All other calls return nil.
 func (s *Set) TakeUnused(now time.Time) (out []Unused) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,9 +128,8 @@ func (s *Set) whyUnused(c condition) string {
 	return "no unit has such a value" + didYouMean(c.glob, values, math.MaxInt)
 }
 
-// didYouMean returns a question that suggests the candidate most similar to text. If this
-// candidate differs from text in more than most letters, didYouMean returns an empty
-// string.
+// didYouMean returns a question that suggests the candidate most similar to text. If the
+// edit distance to this candidate exceeds most, didYouMean returns an empty string.
 func didYouMean(text string, candidates []string, most int) string {
 	slices.Sort(candidates)
 	if nearest, distance := texts.Nearest(text, candidates); nearest != "" && distance <= most {
@@ -139,7 +138,7 @@ func didYouMean(text string, candidates []string, most int) string {
 	return ""
 }
 
-// facts returns a unit's value for a key. An unknown value is empty.
+// facts returns a unit's value for a key, or an empty string if the value is unknown.
 type facts func(key string) string
 
 func (s selector) all(known facts) bool {

@@ -20,7 +20,7 @@ import (
 
 const containerA = identifytest.ContainerA
 
-// selecting returns a set that contains the unit containerA. It also returns this unit.
+// selecting returns a set that contains the unit containerA, and the unit itself.
 func selecting(t testing.TB, policies ...PolicyGlobs) (*Set, *Unit) {
 	t.Helper()
 	cfg := trigger.Config{CollectionInterval: time.Second, Monitors: []trigger.Monitor{{Name: "cpu"}}}

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package units holds the watched units, the decision core and the recorder, which share
-// one lock. The methods of Set take the lock. The methods of the recorder that the
-// recorder's Sender calls take the same lock.
+// one lock. All methods of Set take the lock, and so do the recorder methods that the
+// recorder's Sender calls.
 package units
 
 import (
@@ -43,7 +43,7 @@ type Config struct {
 	Recorder  *recorder.Recorder
 	Lock      *sync.Mutex // also the recorder's lock
 	Selectors *Selectors
-	// ByService reports that cooldowns or budgets apply to a service. The gate of a unit
+	// ByService is true if cooldowns or budgets apply to a service. The gate of a unit
 	// then stays shut until the first profile names the unit's service.
 	ByService bool
 }
@@ -55,8 +55,9 @@ type departure struct {
 	until   time.Time
 }
 
-// Set is the set of watched units. Its lock is held only briefly, and never during I/O, a
-// log line or a call of the next component. Set is safe for concurrent use.
+// Set is the set of watched units. Its lock is held only briefly. The lock is never held
+// while Set does I/O, writes a log line, or calls the next component. Set is safe for
+// concurrent use.
 type Set struct {
 	cfg     Config
 	changed chan struct{}
@@ -123,8 +124,9 @@ func (s *Set) add(id identify.Identity, now time.Time) *Unit {
 			u.seen = now
 			return u
 		}
-		// Another cgroup had the container's name while the container did not run. The
-		// container does not inherit that cgroup's state, such as its cooldowns.
+		// The known unit is another cgroup, which had the container's name while the
+		// container did not run. The container does not inherit the state of this cgroup,
+		// such as its cooldowns.
 		s.remove(u, now)
 		s.cfg.Engine.Forget(id.Name)
 	}
@@ -149,10 +151,9 @@ func (s *Set) add(id identify.Identity, now time.Time) *Unit {
 }
 
 // Admit prepares the verdicts on all profiles of one resource. why is the result of
-// identify.Match. If why is empty, the profiles belong to the unit id, which is added
-// if it is new. Otherwise id may name a unit that is gone. The gate of this unit may
-// have been open when the profiles were captured. Admit returns why, or the reason
-// why the unit was not added.
+// identify.Match. If why is empty, the profiles belong to the unit id, which Admit adds
+// if it is new. Otherwise id may name a removed unit whose gate was open when the
+// profiles were captured. Admit returns why, or the reason why the unit was not added.
 func (s *Set) Admit(id identify.Identity, c identify.Claim, why identify.Unmatched, now time.Time, verdicts []*Verdict) identify.Unmatched {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -435,8 +436,8 @@ func (s *Set) Restore(snapshot trigger.Snapshot, now time.Time) {
 	s.cfg.Engine.Restore(snapshot, now)
 }
 
-// SetRefused sets how many cgroups from the last scan are not watched. tooMany counts
-// cgroups beyond Max. claimed counts cgroups with the id of a container that runs
+// SetRefused sets the numbers of cgroups from the last scan that are not watched. tooMany
+// counts cgroups beyond Max. claimed counts cgroups with the id of a container that runs
 // elsewhere.
 func (s *Set) SetRefused(tooMany, claimed int) {
 	s.mu.Lock()
@@ -476,7 +477,7 @@ func (s *Set) AppendHot(dst []Hot) []Hot {
 }
 
 // AppendConnected appends the units whose connections are to be read. If hot is set, the
-// hot units come first. They are followed by the units to which a policy with one of the
+// hot units come first. The next units are the units to which a policy with one of the
 // monitors applies.
 func (s *Set) AppendConnected(dst []identify.Identity, hot bool, monitors []string) []identify.Identity {
 	s.mu.Lock()
@@ -500,8 +501,8 @@ type Status struct {
 	ratio      float64 // of the condition nearest to its threshold
 }
 
-// Statuses returns the states of the units nearest to a threshold. most is the maximum
-// number of units.
+// Statuses returns the states of at most most units, starting with the units nearest to a
+// threshold.
 func (s *Set) Statuses(most int, now time.Time) (out []Status) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,11 +13,12 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 )
 
-// heldBackEpisode is the minimum time without held-back profiles before they are reported
-// again.
+// heldBackEpisode is the minimum time without held-back profiles before the log reports
+// held-back profiles again.
 const heldBackEpisode = time.Minute
 
-// Transition is a transition to report, with values from the time of the transition.
+// Transition is a transition to report. Its values were copied at the time of the
+// transition.
 type Transition struct {
 	trigger.Transition
 	Service                 string
@@ -28,8 +29,9 @@ type Transition struct {
 	Others                  []string // other policies that hold the gate open
 	Samples, Bytes, Refused int
 	WhyRefused              string
-	// HeldBack is true if the value reports held-back profiles instead of a transition. The
-	// gate stays open. OverBudget is true if profiles were held back during this opening.
+	// HeldBack is true if the value reports held-back profiles instead of a transition. In
+	// this case, the gate stays open. OverBudget is true if profiles were held back during
+	// this opening.
 	HeldBack, OverBudget bool
 }
 

@@ -16,7 +16,7 @@ import (
 // lines.
 const maxText = 256
 
-// Unit is a unit that is watched.
+// Unit is a watched unit.
 type Unit struct {
 	// The following fields do not change.
 

@@ -21,9 +21,9 @@ import (
 	"github.com/hotprofile/hotprofile/test/agreement"
 )
 
-// TestKernelUserShareAgrees compares user and system times with the times of other
-// tools between the same two instants. The user_share in log messages is computed
-// from these times.
+// TestKernelUserShareAgrees compares our user and system times with the times that other
+// tools measured over the same period. The user_share in log messages is computed from
+// these times.
 func TestKernelUserShareAgrees(t *testing.T) {
 	tree, err := cgroup.Open("/")
 	require.NoError(t, err)
@@ -34,7 +34,7 @@ func TestKernelUserShareAgrees(t *testing.T) {
 	t.Run("container", func(t *testing.T) { userShareAgrees(t, tree, agreement.InContainer(t, tree), 0.5, false) })
 }
 
-// These constants are the indices of the figures.
+// These constants are the indices of the figures that are compared.
 const (
 	userCores = iota
 	systemCores

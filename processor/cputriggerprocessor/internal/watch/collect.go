@@ -194,7 +194,8 @@ func (c *Collector) read(w *watched, out *units.Readings) (worst lateness) {
 		}
 	}
 	if c.Ages && !w.gone && !w.IsProcess() && (!w.askedStart || restarted) {
-		// If this fails, the time at which the unit was first seen is used.
+		// If the start time cannot be read, the time at which the unit was first seen is
+		// used.
 		w.askedStart = true
 		out.Started, _ = c.Source.Started(w.Unit)
 	}
@@ -316,7 +317,7 @@ func (c *Collector) follow(w *watched, out *units.Readings) {
 	}
 }
 
-// logFrom logs the source of each of a unit's monitors when the source changes.
+// logFrom logs the source of each monitor of a unit when the source changes.
 func (c *Collector) logFrom(w *watched) {
 	if w.from == nil {
 		w.from = make([]string, len(c.Monitors.Names))

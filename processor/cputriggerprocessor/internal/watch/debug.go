@@ -13,8 +13,8 @@ import (
 // nearest is the number of units that the debug log shows.
 const nearest = 10
 
-// DebugUnits is the set of units that the debug log shows. These units are the nearest to
-// a threshold. DebugUnits is safe for concurrent use.
+// DebugUnits contains the units nearest to a threshold, which the debug log shows.
+// DebugUnits is safe for concurrent use.
 type DebugUnits struct {
 	current atomic.Pointer[map[string]bool]
 }

@@ -29,9 +29,9 @@ const (
 
 // Discoverer finds the cgroups of the host before a profile names them. The windows of
 // these units are then already filled when the units become hot. Discoverer removes units
-// that were not seen for TTL. On Linux it does not discover processes, because many
-// processes are short-lived and most are not sampled. A hot process is discovered by its
-// profiles.
+// that were not seen for TTL. On Linux, Discoverer does not search for processes, because
+// many processes are short-lived and most are not sampled. A hot process is discovered
+// when its profiles arrive.
 type Discoverer struct {
 	Tree     *cgroup.Tree
 	Scope    identify.Scope
@@ -51,7 +51,7 @@ type Discoverer struct {
 	sandboxes sandboxes
 }
 
-// maxLoggedClaims limits the claims that are logged. All claims are counted.
+// maxLoggedClaims limits the claims that are logged, but all claims are counted.
 const maxLoggedClaims = 128
 
 // Run scans repeatedly until the context ends. It closes scanned after the first scan.

@@ -10,14 +10,14 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-// youngScans is the number of scans after which a container that is not a sandbox is
-// no longer checked. Until a container runs its own program, its only process
-// belongs to the container runtime.
+// youngScans is the number of scans after which a container is no longer checked, unless
+// it is a sandbox. While a container is starting, its only process belongs to the
+// container runtime.
 const youngScans = 12
 
-// sandboxes finds the containers that are not units. One kind is the sandbox of a pod,
-// whose only process holds the pod's namespaces. The other kind is a container that the
-// runtime is still starting.
+// sandboxes finds the containers that are not units. These containers are the sandboxes
+// of pods, whose only process holds the pod's namespaces, and containers that the runtime
+// is still starting.
 type sandboxes struct {
 	tree       *cgroup.Tree
 	scan       int
@@ -41,9 +41,9 @@ func (s *sandboxes) begin() {
 	s.scan++
 }
 
-// has reports whether a group is a sandbox or a container that is still starting. A
-// process name alone is weak evidence, so has checks a sandbox in each scan. A sandbox
-// with a second process becomes a unit.
+// has reports whether a group is a sandbox or a container that is still starting. has
+// checks a sandbox again in each scan, because the name of a process is weak evidence. A
+// sandbox that gets a second process becomes a unit.
 func (s *sandboxes) has(g cgroup.Group) bool {
 	if g.ContainerID == "" {
 		return false

@@ -18,8 +18,8 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// TestSandboxesAreNoUnits covers a pod with a sandbox, which runs pause, and a container.
-// The sandbox and the container both have the cgroup of a container.
+// TestSandboxesAreNoUnits covers a pod that has a sandbox, which runs pause, and a
+// container. The sandbox and the container both have a cgroup like a container.
 func TestSandboxesAreNoUnits(t *testing.T) {
 	sleep, err := os.ReadFile("/bin/sleep")
 	require.NoError(t, err)

@@ -19,8 +19,8 @@ import (
 const maxOpenFiles = 4096
 
 // OpenFiles returns the number of files that may be kept open for readings. limit is the
-// file limit of the process. Readings get a quarter, because samplers need up to half, and
-// other components need files too.
+// file limit of the process. Readings may use a quarter of the limit, because samplers
+// need up to half, and other components need files too.
 func OpenFiles(limit int) int { return min(limit/4, maxOpenFiles) }
 
 // Watcher reads the monitors of one unit.
@@ -74,7 +74,8 @@ func NewHotList(set *units.Set, to hotunitsextension.Publisher) *HotList {
 	return &HotList{units: set, to: to}
 }
 
-// Publish publishes the current hot units, or the hottest if there are more than MaxUnits.
+// Publish publishes the current hot units. If there are more than MaxUnits hot units, the
+// hottest come first.
 func (h *HotList) Publish() {
 	if h == nil {
 		return

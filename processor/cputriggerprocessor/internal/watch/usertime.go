@@ -12,17 +12,17 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
 
-// shareOver is the minimum time span for which the share of user time in the CPU time is
-// computed. Only the first shares of a unit cover less time. A share covers at most twice
-// this time span.
+// shareOver is the minimum time over which the user share of the CPU time is computed.
+// Only the first shares of a unit cover a shorter time. A share covers at most twice
+// shareOver.
 const shareOver = 30 * time.Second
 
-// ReadTimes reads the user and system CPU time of a unit. Both times are in ticks, or
-// both are in microseconds. ok is false if the times cannot be read now.
+// ReadTimes reads the user and system CPU time of a unit. The unit of both times is
+// either ticks or microseconds. ok is false if the times cannot be read now.
 type ReadTimes func() (user, system uint64, ok bool)
 
-// userTimes tracks the user and system CPU time of a unit. It reads them only while the
-// unit is warm, because each reading opens a file.
+// userTimes tracks the user and system CPU time of a unit. The times are read only while
+// the unit is warm, because each reading opens a file.
 type userTimes struct {
 	readNow ReadTimes
 	// older and newer are the starts of two time spans, at least shareOver apart. last is
@@ -63,8 +63,8 @@ func OpenUserTimes(tree *cgroup.Tree, u *units.Unit) ReadTimes {
 	return nil
 }
 
-// read reads the CPU times for share. When the newer stored times are at least shareOver
-// old, read moves the start of share's time span forward.
+// read reads the CPU times for share. If newer is at least shareOver old, read moves the
+// start of the time span that share covers.
 func (t *userTimes) read(now time.Time) {
 	if t == nil {
 		return

@@ -16,15 +16,17 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// attachments contains the perf events of one session. The Data of each attachment is the
-// capture during which it samples. The attachments belong to one goroutine.
+// attachments contains the perf events of one session. The Data of each attachment is a
+// capture, which is the time during which the attachment samples. Only one goroutine uses
+// attachments.
 type attachments struct {
 	targets map[target]attachedTarget
 	now     func() int64 // CLOCK_MONOTONIC
 }
 
-// target identifies a cgroup by its directory, or a process by its pid and start time.
-// The pid alone may later belong to another process. The zero value is the host.
+// target identifies a cgroup by its directory, or a process by its pid and start time. A
+// pid alone is not sufficient, because the pid may later belong to another process. The
+// zero value is the host.
 type target struct {
 	directory string
 	procfs.Process

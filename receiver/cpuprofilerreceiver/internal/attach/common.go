@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// IdleWait is the maximum time that a sampler waits for records. It is for samplers
-	// whose records wake the reader only when a ring is a quarter full.
+	// IdleWait is the maximum time for which a sampler waits for records. Samplers use it
+	// if their records wake the reader only when a ring is a quarter full.
 	IdleWait = time.Second / 4
 	// SettleWait is the time between two checks of programs that are still starting.
 	SettleWait = 2 * time.Millisecond
@@ -100,7 +100,8 @@ func (l *Loop) Follow(rec *perfevent.Record) {
 	}
 }
 
-// Capture returns the time during which an attachment samples.
+// Capture returns the capture during which an attachment samples. If the attachment is
+// nil, Capture returns the capture that precedes the last change of the period.
 func (l *Loop) Capture(of *perfevent.Attachment) *samples.Capture {
 	if of == nil {
 		return l.before
@@ -108,7 +109,8 @@ func (l *Loop) Capture(of *perfevent.Attachment) *samples.Capture {
 	return captureOf(of)
 }
 
-// Means reports whether a process is a target. Events may also record other processes.
+// Means reports whether a process is a target. This check is needed because events may
+// also record other processes.
 func (l *Loop) Means(pid int, cgroup string) bool {
 	return l.last.Plan.Mode != ModeFilter || l.last.Only == nil || l.last.Only(pid, cgroup)
 }
@@ -126,8 +128,8 @@ func (l *Loop) Thread(rec *perfevent.Record) samples.Thread {
 	return l.cfg.Table.Thread(rec.PID, rec.TID, l.cfg.ThreadName, l.cfg.ThreadID)
 }
 
-// Count adds the session's losses since the last call. It returns the counters of the last
-// call.
+// Count adds the session's losses since the last call to the totals. It returns the
+// counters of the last call.
 func (l *Loop) Count(now perfevent.Stats) (before perfevent.Stats) {
 	before, l.stats = l.stats, now
 	if n := l.cfg.Lost(now) - l.cfg.Lost(before); n > 0 {
@@ -167,7 +169,7 @@ func (l *Loop) Pause(session *perfevent.Session) {
 	l.attached.end()
 }
 
-// Resume makes the kernel sample again.
+// Resume resumes sampling in the kernel.
 func (l *Loop) Resume(session *perfevent.Session) {
 	if err := session.Resume(); err != nil {
 		l.cfg.Logger.Error("resuming sampling failed", zap.String("sampler", l.cfg.Type.Sampler), zap.Error(err))
@@ -189,8 +191,8 @@ func (l *Loop) Copy(session *perfevent.Session, bytes int) int {
 }
 
 // Interrupted is called after the sampling events were briefly off. If the session is not
-// host-wide, the same events also record mappings. Mappings may then have been missed, so
-// each process is read again.
+// host-wide, the same events also record mappings. Interrupted then makes the table read
+// each process again, because mappings may have been missed.
 func (l *Loop) Interrupted() {
 	if !l.options.HostWide {
 		l.cfg.Table.AfterLoss()

@@ -9,8 +9,8 @@
 // A Loop has two goroutines. The first goroutine finds the targets every discovery
 // interval, which reads much of /proc, and sends the result to the second goroutine. The
 // second goroutine attaches events and calls a Reader, which reads the kernel's records.
-// This code is single-threaded. The Reader contains the code that differs between
-// samplers, and the Loop contains the common code.
+// All code of the second goroutine is single-threaded. The Reader contains the code that
+// differs between samplers, and the Loop contains the common code.
 package attach
 
 import (
@@ -56,8 +56,8 @@ type Config struct {
 	Kernel    KernelStacks
 	// Stacks unwinds the stacks of samples. Only the reading goroutine uses it.
 	Stacks *unwind.Stacks
-	// Languages walks interpreted frames. It is nil if these frames are not walked.
-	// Labels finds the labels of goroutines. It is nil if samples get no labels. If
+	// Languages walks interpreted frames, and is nil if these frames are not walked.
+	// Labels finds the labels of goroutines, and is nil if samples get no labels. If
 	// Languages or Labels is set, Runner watches the reading goroutine, because reading
 	// the memory of a process may block.
 	Languages *languages.Walker
@@ -71,7 +71,8 @@ type Config struct {
 	// Switches reports whether the sampler samples context switches.
 	Switches bool
 	// Tracepoints is the number of tracepoint events per target and CPU. Everywhere is the
-	// number of additional events per CPU. Both are 0 if the sampler uses no tracepoints.
+	// number of additional events per CPU. Tracepoints and Everywhere are 0 if the sampler
+	// uses no tracepoints.
 	Tracepoints, Everywhere int
 	// Lost returns the number of lost events from the kernel's counters.
 	Lost func(perfevent.Stats) uint64
@@ -155,7 +156,7 @@ func NewLoop(cfg Config, sink Sink, reader Reader) *Loop {
 }
 
 // Start starts the loop with the current rights. A missing right is logged and checked
-// again later. It is not an error, because other samplers continue.
+// again later. A missing right is not an error, because other samplers continue.
 func (l *Loop) Start(context.Context) error {
 	l.Begin(l.cfg.Probe())
 	return nil
@@ -407,8 +408,8 @@ type Finding struct {
 	Wanted Wanted
 	// Missing lists the configured targets that match no process or cgroup.
 	Missing []string
-	// Only reports whether a process is a target. It is needed for events that also
-	// record other processes. It may be nil.
+	// Only reports whether a process is a target. This check is needed for events that
+	// also record other processes. Only may be nil.
 	Only func(pid int, cgroup string) bool
 }
 
@@ -420,7 +421,7 @@ type Found struct {
 	// Err is the reason why sampling is impossible, or nil if sampling is possible.
 	Err error
 
-	// failed reports that the search failed, so the targets are unknown.
+	// failed is true if the search failed, so that the targets are unknown.
 	failed bool
 }
 

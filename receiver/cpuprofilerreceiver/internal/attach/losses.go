@@ -12,7 +12,7 @@ import (
 )
 
 // Losses logs losses in the kernel's rings. It logs when losses begin, and again after a
-// time without losses. A Losses belongs to one goroutine.
+// time without losses. Only one goroutine may use a Losses.
 type Losses struct {
 	logger  *zap.Logger
 	sampler string

@@ -11,14 +11,15 @@ import (
 
 // Missing logs which targets are missing and which were found again. All samplers search
 // for the same targets, so only one sampler has a Missing. The other samplers have a nil
-// Missing, which does not log. A Missing belongs to one goroutine.
+// Missing, which does not log. Only one goroutine may use a Missing.
 type Missing struct {
 	logger *zap.Logger
 	every  time.Duration
 	logged map[string]bool
 }
 
-// NewMissing returns a Missing. It uses the search interval only in log lines.
+// NewMissing returns a Missing. every is the interval between two searches, which only
+// appears in log lines.
 func NewMissing(logger *zap.Logger, every time.Duration) *Missing {
 	return &Missing{logger: logger, every: every}
 }

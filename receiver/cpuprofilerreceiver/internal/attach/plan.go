@@ -105,8 +105,8 @@ type LeftOut struct {
 // ringsOwn is the number of rings per CPU of a session that is not HostWide.
 const ringsOwn = 1
 
-// newPlan decides how to sample the targets within limits. Events of the targets
-// themselves are preferred, because these events cost other processes no time. If they
+// newPlan decides how to sample the targets within limits. newPlan prefers events on the
+// targets themselves, because these events cost other processes no time. If such events
 // are not possible or do not fit, newPlan plans one event per CPU and a filter in the
 // reader. If CPU-wide events are not permitted, newPlan plans the processes that fit, in
 // the given order. The whole host includes all other targets.
@@ -176,8 +176,8 @@ func planCPUs(mode Mode, why string, limit int, l limits) Plan {
 	return p
 }
 
-// planProcesses plans as many processes as fit. It is used if CPU-wide events are not
-// permitted.
+// planProcesses plans as many processes as fit. newPlan calls planProcesses if CPU-wide
+// events are not permitted.
 func planProcesses(wanted []processes.Match, l limits, limit int, left []LeftOut) Plan {
 	used := ringsOwn * len(l.CPUs)
 	p := Plan{Mode: ModeTargets, CPUs: l.CPUs, LeftOut: left}

@@ -7,12 +7,12 @@ package attach
 
 import "github.com/hotprofile/hotprofile/internal/samples"
 
-// maxCopied is the maximum number of bytes of stacks that are copied per second. The
-// copies must fit into the rings. The value allows 1024 stacks of 16 KiB per second.
+// maxCopied is the maximum number of bytes of stacks that are copied per second, so that
+// the copies fit into the rings. The value allows 1024 stacks of 16 KiB per second.
 const maxCopied = 16 << 20
 
-// StacksPerSecond returns the maximum number of stacks to sample per second. copied is
-// the number of bytes that are copied from each stack.
+// StacksPerSecond returns the maximum number of stacks to sample per second. This number
+// is most, or less if copied bytes of each stack must be copied.
 func StacksPerSecond(most, copied int) int {
 	if copied == 0 {
 		return most

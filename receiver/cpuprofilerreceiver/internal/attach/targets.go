@@ -25,9 +25,9 @@ type TargetFinder struct {
 	cgroups []cgroupTarget
 	// host is true if no targets are configured.
 	host bool
-	// processes finds processes by pid and executable. Without configured targets, it
-	// finds the processes to sample if the whole host is not permitted. It is nil if all
-	// targets are cgroups or containers.
+	// processes finds processes by pid and executable. If no targets are configured,
+	// processes finds the processes to sample while the whole host is not permitted.
+	// processes is nil if all targets are cgroups or containers.
 	processes *processes.Finder
 }
 
@@ -36,9 +36,9 @@ type cgroupTarget struct {
 	glob *cgroup.Glob // nil for a container
 }
 
-// NewTargetFinder returns a finder for targets. Without targets, it finds the whole host.
-// It ignores cfg.Wanted. The collector itself is sampled only if a target names its pid or
-// executable.
+// NewTargetFinder returns a finder for targets. If there are no targets, the finder finds
+// the whole host. cfg.Wanted is ignored. The collector itself is sampled only if a target
+// names its pid or executable.
 func NewTargetFinder(cfg processes.Config, targets []processes.Target) (*TargetFinder, error) {
 	f := &TargetFinder{tree: cfg.Tree, host: len(targets) == 0}
 	var named []processes.Target
@@ -165,9 +165,9 @@ func (f *TargetFinder) wanted(u cgroup.Group) WantedCgroup {
 	return WantedCgroup{Path: u.Cgroup, Directory: dir}
 }
 
-// FindAmong finds the targets that are within units or among the processes in
-// among. It is used by samplers that sample only hot targets. Missing in the
-// result lists all missing targets.
+// FindAmong finds the targets that are within units or among the processes in among.
+// Samplers that sample only hot targets use FindAmong. The field Missing of the result
+// lists all missing targets.
 func (f *TargetFinder) FindAmong(ctx context.Context, hostWide bool, units []cgroup.Group, among []processes.Match) (Finding, error) {
 	all, err := f.Find(ctx, hostWide)
 	if err != nil {

@@ -6,7 +6,7 @@
 //
 // Samplers write to the active batch. The other batch is free or is being emitted. A full
 // active batch is swapped with a free batch at once. If no batch is free, sampling pauses
-// until the emitter calls Done. So memory stays bounded and samplers never wait.
+// until the emitter calls Done. Memory therefore stays bounded, and samplers never wait.
 package buffer
 
 import (
@@ -47,9 +47,9 @@ const Idle = int64(math.MaxInt64)
 //
 // A batch's capture window ends at the time up to which the samplers have read, not when
 // the batch is taken. Events that are still in a ring at that time belong to the next
-// batch, whose window begins where this window ends. So windows neither overlap nor leave
-// a gap, and every sample lies in the capture window of its batch. Some samplers have
-// read further than others, so Settle waits for the slowest.
+// batch, whose window begins where this window ends. Windows therefore have no gaps and
+// do not overlap, and every sample lies in the capture window of its batch. Settle waits
+// for the slowest sampler, because some samplers have read further than others.
 type Buffer struct {
 	clock Clock
 	size  int
@@ -67,8 +67,8 @@ type Buffer struct {
 	paused atomic.Bool
 	// batches is the number of batches that have been active.
 	batches atomic.Uint64
-	// read is the monotonic time up to which the sampler of running threads has read. others
-	// are the corresponding times of the other samplers.
+	// read is the monotonic time up to which the sampler of running threads has read.
+	// others contains the positions of the other samplers.
 	read   atomic.Int64
 	others []*Position
 	// closing is the end time of the last batch that Settle closed, on the monotonic clock.
@@ -81,8 +81,8 @@ type Buffer struct {
 	mu sync.Mutex
 
 	active, other *samples.Batch
-	// emitting reports that other has been taken. pending reports that other is full and
-	// ready to be taken. At most one of them is true.
+	// emitting is true if other has been taken. pending is true if other is full and ready
+	// to be taken. emitting and pending are never both true.
 	emitting, pending bool
 	// offset is Unix time minus monotonic time for the samples of the active batch. It is
 	// measured once per batch, so that a change of the wall clock does not split a batch.
@@ -119,8 +119,9 @@ type heldSample struct {
 	otherValue  int64
 }
 
-// final gives a sample the final resource of its program. It returns false if the program
-// is still starting and the final resource is not known yet.
+// final replaces the resource of a sample by the final resource of its program. It
+// returns false if the program is still starting, so that the final resource is not known
+// yet.
 func final(k *samples.Key) bool {
 	r := k.Resource.Final()
 	if r == nil {
@@ -130,9 +131,9 @@ func final(k *samples.Key) bool {
 	return true
 }
 
-// maxHeld is the maximum number of samples in held, and the maximum number in starting.
-// Further samples go into the active batch with their current resource. If held is full,
-// the window of the active batch overlaps the next window.
+// maxHeld is the maximum number of samples in held, and also in starting. Further samples
+// go into the active batch with their current resource. If held is full, the window of
+// the active batch overlaps the next window.
 const maxHeld = 4096
 
 // New returns an empty buffer of two batches of at most size bytes each.
@@ -216,9 +217,9 @@ func (b *Buffer) AddSent(k samples.Key, unixNano, value int64) bool {
 	})
 }
 
-// put calls add with the active batch. If the sample does not fit, put calls add again with
-// the other batch. It returns false if both batches are full, or if the sample does not fit
-// even into an empty batch.
+// put calls add with the active batch. If the sample does not fit, put calls add again
+// with the other batch. put returns false if both batches are full, or if the sample does
+// not fit even into an empty batch.
 func (b *Buffer) put(add func(*samples.Batch) (fitted bool)) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -245,9 +246,9 @@ func (b *Buffer) widen(batch *samples.Batch, time int64, fitted bool) bool {
 		b.refused = time
 		return false
 	}
-	// Rings of several CPUs are merged by time only within one read. So a sample may be
-	// slightly older than the last sample of the previous batch. The sample keeps its time,
-	// and the window is widened instead.
+	// Rings of several CPUs are merged by time only within one read, so a sample may be
+	// slightly older than the last sample of the previous batch. The sample keeps its
+	// time, and the window is widened instead.
 	t := time + b.offset
 	batch.Start = min(batch.Start, t)
 	b.last = max(b.last, t)
@@ -264,14 +265,15 @@ func (b *Buffer) KernelLost(t *samples.Type, n uint64) {
 	}
 }
 
-// ReadUpTo sets the position of the sampler of running threads. time is a time of the
-// monotonic clock. Every earlier sample has been added or lost.
+// ReadUpTo sets the position of the sampler of running threads. All samples before time,
+// which is on the monotonic clock, must have been added or lost.
 func (b *Buffer) ReadUpTo(time int64) {
 	b.read.Store(time)
 	b.signal()
 }
 
-// Position gives another sampler access to the buffer, with a separate position.
+// Position gives a further sampler access to the buffer. The sampler has its own
+// position.
 type Position struct {
 	*Buffer
 	read atomic.Int64
@@ -305,9 +307,9 @@ func (b *Buffer) readUpTo() int64 {
 	return at
 }
 
-// Settle ends the active batch now. It makes samplers add their waits in progress,
-// and blocks until all samplers have read up to this time. Later samples are held
-// for the next batch until Take. Settle blocks for at most limit, and returns at
+// Settle ends the active batch at the current time. It makes samplers add their waits in
+// progress, and blocks until all samplers have read up to this time. Later samples are
+// held for the next batch until Take. Settle blocks for at most limit, and returns at
 // once if no sampler is sampling.
 func (b *Buffer) Settle(limit time.Duration) {
 	now, ok := b.close()
@@ -327,7 +329,8 @@ func (b *Buffer) Settle(limit time.Duration) {
 	}
 }
 
-// close makes the active batch end now. ok is false if both batches are full.
+// close sets the end of the active batch to the current time. ok is false if both batches
+// are full.
 func (b *Buffer) close() (now int64, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -164,7 +164,7 @@ func TestBufferAddAllocatesNothingForAKeySeenBefore(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(1000, func() { b.Add(k, 130) }))
 }
 
-// TestBufferWindowsMeetWhereTheBatchWasTaken uses two samplers. Both samplers have read
+// TestBufferWindowsMeetWhereTheBatchWasTaken uses two samplers, which have both read
 // beyond the end of the window before the batch is taken.
 func TestBufferWindowsMeetWhereTheBatchWasTaken(t *testing.T) {
 	c := &fakeClock{now: 100}
@@ -206,8 +206,8 @@ func TestBufferWindowsMeetWhereTheBatchWasTaken(t *testing.T) {
 	within(t, second)
 }
 
-// TestBufferOfOneSamplerEndsNow covers a buffer with a single sampler. The sampler of
-// running threads reads rarely, so the buffer wakes it for each batch.
+// TestBufferOfOneSamplerEndsNow covers a buffer with a single sampler. The buffer wakes
+// the sampler of running threads for each batch, because this sampler reads rarely.
 func TestBufferOfOneSamplerEndsNow(t *testing.T) {
 	c := &fakeClock{now: 100}
 	b := New(1<<20, c)
@@ -278,9 +278,9 @@ func TestBufferCountsKernelLossesOfItsWindow(t *testing.T) {
 	b.Done()
 }
 
-// TestBufferHoldsItsBytesUnderAFloodOfStacks uses two samplers that write new
-// stacks into one buffer. A third sampler writes allocations into another buffer.
-// No batch is taken during this time.
+// TestBufferHoldsItsBytesUnderAFloodOfStacks uses two samplers that write new stacks into
+// one buffer, and a third sampler that writes allocations into another buffer. No batch
+// is taken while the samplers write.
 func TestBufferHoldsItsBytesUnderAFloodOfStacks(t *testing.T) {
 	const limit = 64 << 10
 	paused := 0
@@ -364,8 +364,8 @@ func startingKey(thread int32) (samples.Key, *samples.Starting) {
 	return k, s
 }
 
-// TestBufferHoldsSamplesOfStartingPrograms covers samples of a starting program. The
-// samples wait until the program's resource is known. They must keep their times and
+// TestBufferHoldsSamplesOfStartingPrograms covers samples of a starting program, which
+// wait until the program's resource is known. The samples must keep their times and
 // values.
 func TestBufferHoldsSamplesOfStartingPrograms(t *testing.T) {
 	b := New(1<<20, &fakeClock{now: 100, offset: 1000})

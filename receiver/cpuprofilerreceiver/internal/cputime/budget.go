@@ -11,12 +11,12 @@ import (
 	"go.uber.org/zap"
 )
 
-// Budget limits the CPU time for reading the files of processes. This work can be
-// deferred. The budget has three parts, so that no process or unit with many or large
-// files delays the names of all other processes. Half is for any process, a quarter is
-// for hot units, and a quarter is a reserve for processes that have caused little work.
-// Work that exceeds the budget is paid back before more work begins. A nil Budget sets no
-// limit.
+// Budget limits the CPU time for reading the files of processes, which can be deferred.
+// The budget has three parts, so that a process or unit with many or large files does not
+// delay the names of all other processes. Half of the budget is for any process. A
+// quarter is for hot units, and a quarter is a reserve for processes that have caused
+// little work. Work that exceeds the budget is paid back before more work begins. A nil
+// Budget sets no limit.
 type Budget struct {
 	share  float64 // share of one core
 	logger *zap.Logger
@@ -50,8 +50,7 @@ const (
 	// mostOwed is the maximum debt of a part. Beyond this debt, the hot part charges the
 	// common part, and the common part charges the reserve.
 	mostOwed = 2 * time.Second
-	// little is the CPU time that a process or a hot unit must stay below to use the
-	// reserve.
+	// little is the CPU time below which a process or a hot unit may use the reserve.
 	little = 100 * time.Millisecond
 	// forgetting is the interval at which the times in caused are halved.
 	forgetting = time.Minute
@@ -62,8 +61,8 @@ const (
 	quiet = 10 * time.Minute
 )
 
-// NewBudget returns a budget of a share of one core. For a share of 0 it returns nil,
-// which sets no limit. now is the clock.
+// NewBudget returns a budget that allows a share of one core. If the share is 0,
+// NewBudget returns nil, which sets no limit. now is the clock.
 func NewBudget(share float64, logger *zap.Logger, now func() time.Time) *Budget {
 	if share <= 0 {
 		return nil

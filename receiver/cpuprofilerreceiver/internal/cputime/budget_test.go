@@ -111,9 +111,9 @@ func TestHotUnitStaysWithinItsShare(t *testing.T) {
 	require.LessOrEqual(t, (spent + others).Seconds(), 72+(2*mostSaved+mostSavedHot+3*file).Seconds())
 }
 
-// TestDebtOfOneFileDelaysNobodyElse covers work that exceeds its part of the budget. Work
-// that has begun is not interrupted. Its CPU time is first charged to the part of the budget
-// that it began with. The rest is charged to the other parts.
+// TestDebtOfOneFileDelaysNobodyElse covers work that exceeds its part of the budget,
+// because work is not interrupted after it has begun. The CPU time is charged first to
+// the part with which the work began, and then to the other parts.
 func TestDebtOfOneFileDelaysNobodyElse(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	b := NewBudget(0.01, zap.NewNop(), func() time.Time { return now })

@@ -1,9 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cputime measures the CPU time of a piece of work on its goroutine. The CPU time
-// of the process would include the rest of the collector. Work on other goroutines, such as
-// garbage collection, is not counted.
+// Package cputime measures the CPU time of a piece of work on its goroutine, because the
+// CPU time of the process would include the rest of the collector. Work on other
+// goroutines, such as garbage collection, is not counted.
 package cputime
 
 import (
@@ -15,7 +15,7 @@ import (
 // Meter sums the CPU time of work on any goroutine. A nil Meter does not measure.
 type Meter struct{ total atomic.Int64 }
 
-// Do runs work and returns the CPU time of work. It adds this CPU time to the sum.
+// Do runs work, adds the CPU time of work to the sum, and returns this CPU time.
 func (m *Meter) Do(work func()) (took time.Duration) {
 	if m == nil {
 		work()

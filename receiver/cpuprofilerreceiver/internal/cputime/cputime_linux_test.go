@@ -13,7 +13,7 @@ import (
 )
 
 // burn runs until its thread has used d of CPU time. It returns the CPU time that the
-// thread has really used. This is more than d if a hypervisor paused the machine.
+// thread has actually used, which exceeds d if a hypervisor paused the machine.
 func burn(d time.Duration) time.Duration {
 	from := threadTime()
 	for {

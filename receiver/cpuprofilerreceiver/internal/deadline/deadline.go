@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package deadline runs work that reads files of other processes, and gives up waiting if
-// a read does not return. A file system without its server blocks its readers forever. A
-// read of a process's memory blocks while the lock of that memory is held. Such a read
-// cannot be cancelled, so it occupies its goroutine and thread until it returns. The
-// number of such threads is limited and counted.
+// a read does not return. A file system whose server has ended blocks its readers
+// forever. A read of a process's memory blocks while the lock of that memory is held.
+// Such a read cannot be cancelled, so it occupies its goroutine and thread until it
+// returns. The number of such threads is limited and counted.
 package deadline
 
 import (
@@ -32,9 +32,9 @@ type Subject struct {
 // Stuck returns true, the data that the work uses must not be accessed.
 func (s *Subject) Stuck() bool { return s.stuck.Load() }
 
-// Key identifies the cgroup, process, root or device that a wait belongs to. Late work
-// limits further work with the same key. The values come from the kernel, so a process
-// cannot choose the key of another process.
+// Key identifies the cgroup, process, root or device that a wait belongs to. While work
+// is late, further work with the same key is limited. The values come from the kernel, so
+// a process cannot choose the key of another process.
 type Key struct {
 	// Cgroup is the content of the process's cgroup file. PID is the process's pid. The
 	// processes of a cgroup also have a common limit.
@@ -66,7 +66,8 @@ const (
 	// subject answers only sometimes, it costs at most one deadline per pause.
 	pause = 10 * time.Second
 	// ticks is the number of consecutive ticks that a wait may last before it is late.
-	// The ticks stop while the machine has no CPU time for this process.
+	// Ticks are counted instead of time, because no ticks occur while this process gets no
+	// CPU time.
 	ticks = 4
 	// maxTicks is the maximum number of ticks for all waits of one piece of work
 	// together. It ensures that a slow file system does not delay other work for long.

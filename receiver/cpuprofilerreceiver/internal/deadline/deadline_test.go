@@ -122,8 +122,8 @@ func TestWorkThatIsTakenOverDoesNotGoOn(t *testing.T) {
 	require.Eventually(t, func() bool { return !file.Stuck() }, time.Minute, time.Millisecond)
 }
 
-// TestWaitsMayEndAsTheyAreGivenUp runs waits that end at about the time of the limit. Some
-// waits end before the limit, and some end after it.
+// TestWaitsMayEndAsTheyAreGivenUp runs waits that end at about the time at which the
+// runner gives them up. Some waits end before they are given up, and some end afterwards.
 func TestWaitsMayEndAsTheyAreGivenUp(t *testing.T) {
 	r, _, _ := newRunner(t)
 	const limit = 8 * time.Millisecond

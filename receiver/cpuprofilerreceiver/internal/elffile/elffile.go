@@ -52,7 +52,7 @@ var (
 	ErrBudget = errors.New("there is too much to read")
 )
 
-// Segment is a PT_LOAD, PT_DYNAMIC, PT_NOTE or PT_GNU_EH_FRAME.
+// Segment is a PT_LOAD, PT_DYNAMIC, PT_NOTE or PT_GNU_EH_FRAME segment.
 type Segment struct {
 	Kind                  elf.ProgType
 	Flags                 elf.ProgFlag

@@ -45,8 +45,8 @@ type Config struct {
 	Logger *zap.Logger
 	// Now returns CLOCK_MONOTONIC in nanoseconds.
 	Now func() int64
-	// MaxHits is the maximum number of hits of a program per second. A hit costs the
-	// program about 3 µs. 0 means 10,000 per CPU of the host.
+	// MaxHits is the maximum number of probe hits per second in one program. A hit costs
+	// the program about 3 µs. 0 means 10,000 per CPU of the host.
 	MaxHits int
 	// Read reads the memory of a process and returns the number of bytes read. nil means
 	// process_vm_readv.
@@ -54,10 +54,11 @@ type Config struct {
 }
 
 const (
-	// slack is the maximum time in nanoseconds until a hit is in a ring.
+	// slack is the maximum time in nanoseconds from a probe hit until its record is in a
+	// ring.
 	slack = int64(time.Millisecond)
-	// settleWait is the longest wait while samples are held or a
-	// search for a program is in progress.
+	// settleWait is the maximum time between two reads while samples are held or a search
+	// for a program is in progress.
 	settleWait = 5 * time.Millisecond
 	// maxHeld is the maximum number of held samples. Further samples get no labels.
 	maxHeld = 4096
@@ -67,8 +68,8 @@ const (
 type Counter int
 
 const (
-	// Proven counts samples whose labels are proven. This includes samples that are proven
-	// to have no labels.
+	// Proven counts samples whose labels are proven, including samples that are proven to
+	// have no labels.
 	Proven Counter = iota
 	// Unproven counts other samples of programs with probes.
 	Unproven
@@ -222,9 +223,9 @@ func (l *Labels) Count(of Counter) uint64 {
 // Hit reports whether a record is a hit of a probe. It remembers the change of a
 // goroutine's labels that caused the hit.
 func (l *Labels) Hit(rec *perfevent.Record) bool {
-	// Hits have a period of 1, and samples of running threads have periods of at least
-	// 10 µs. The attachment does not identify hits, because it is missing after the
-	// probe was removed.
+	// Hits have a period of 1, but samples of running threads have periods of at least 10
+	// µs. The attachment cannot identify hits, because a hit has no attachment any more
+	// after its probe was removed.
 	if rec.Type != perfevent.TypeSample || rec.Sample.Period != 1 {
 		return false
 	}
@@ -282,8 +283,8 @@ func (r *read) do() {
 		return
 	}
 	le := binary.LittleEndian
-	// In C, the register may point to anything. A runtime.g begins with the bounds of its
-	// stack.
+	// While C code runs, the register may point to anything. A valid runtime.g begins with
+	// the bounds of a stack that contains the stack pointer.
 	if !r.known && (r.sp < le.Uint64(b) || r.sp >= le.Uint64(b[8:])) {
 		return
 	}
@@ -307,8 +308,8 @@ func (l *Labels) Oldest(later int64) int64 {
 	return later
 }
 
-// Settle emits the held samples for which all hits are known. Every hit before readUpTo has
-// been read.
+// Settle emits the held samples for which all hits are known. All hits before readUpTo
+// must have been read.
 func (l *Labels) Settle(readUpTo int64, emit func(k samples.Key, time int64)) {
 	if l == nil {
 		return

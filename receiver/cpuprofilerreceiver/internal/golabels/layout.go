@@ -57,8 +57,9 @@ func layoutOf(p *goprogram.Program, goarch string) (l layout, err error) {
 		if f == nil {
 			return l, fmt.Errorf("the program has no %s", query.Functions[i])
 		}
-		// A hit of a probe after the stack check costs only a fifth as much, because the kernel
-		// can emulate the instruction there.
+		// A hit of a probe at the start of the function would cost five times as much as a
+		// hit after the stack check. After the stack check, the kernel can emulate the
+		// instruction.
 		l.sites[i] = f.Offset + f.AfterStackCheck(p.Machine)
 		if l.sites[i] == f.Offset && i != freeMemory {
 			return l, fmt.Errorf("%s has no stack check", query.Functions[i])

@@ -39,7 +39,7 @@ type process struct {
 	pid     int
 	number  uint64 // processes.Process.Program
 	subject deadline.Subject
-	// stuck reports that reading the memory of the process blocks.
+	// stuck is true if reading the memory of the process blocks.
 	stuck bool
 	// checked is the time of the last call of check. used is the time of the last sample.
 	// retry is the earliest time of the next search.
@@ -60,7 +60,7 @@ type program struct {
 	probes [probes]*perfevent.Attachment
 	// users is the number of hot processes that run the file.
 	users int
-	// removed reports that the program was removed, because it had no users.
+	// removed is true if the program was removed, because it had no users.
 	removed bool
 	// hits is the number of hits in the current second, which began at the time second.
 	hits   int
@@ -72,8 +72,8 @@ type found struct {
 	process *process
 	program *program
 	session *perfevent.Session
-	// retry reports that the search failed and is tried again. refused reports that no
-	// probes can be placed.
+	// retry is true if the search failed and is tried again. refused is true if no probes
+	// can be placed.
 	retry, refused bool
 }
 

@@ -19,14 +19,14 @@ type change struct {
 	time int64
 	// labels is the address of the labels that the goroutine set. It is 0 for no labels.
 	labels uint64
-	// ended reports that the goroutine ended. After that, another goroutine may use the
-	// runtime.g, with labels that it inherited.
+	// ended is true if the goroutine ended. Afterwards, another goroutine may use the
+	// runtime.g, with labels that this goroutine inherited.
 	ended bool
 }
 
 const (
-	// horizon is the time in nanoseconds for which changes are remembered. A sample that
-	// is older than the horizon when it is judged gets no labels.
+	// horizon is the time in nanoseconds for which changes are remembered. A sample gets
+	// no labels if it is older than the horizon when its labels must be proven.
 	horizon = int64(500e6)
 	// maxChanges is the maximum number of remembered changes of all goroutines. When this
 	// number is reached, all changes are forgotten.
@@ -41,7 +41,8 @@ type history struct {
 	since int64
 }
 
-// add remembers a change. Of the changes before the horizon, it keeps only the last.
+// add remembers a change. It keeps all changes since the horizon, and only the last
+// change before the horizon.
 func (h *history) add(of goroutine, c change) {
 	all, known := h.of[of]
 	for len(all) > 1 && all[1].time < c.time-horizon {
@@ -66,8 +67,8 @@ func (h *history) forget(before int64) {
 	h.n, h.since = 0, max(h.since, before)
 }
 
-// last returns the labels that a goroutine set last before a time. It ignores earlier
-// changes than the time since, because another process may have had the pid.
+// last returns the labels that a goroutine set last before a time. It ignores changes
+// before the time since, because another process may have had the pid then.
 func (h *history) last(of goroutine, since, time int64) (labels uint64, known bool) {
 	for _, c := range slices.Backward(h.of[of]) {
 		if c.time <= time {

@@ -5,8 +5,8 @@ package goprogram
 
 import "io"
 
-// blockReader caches blocks of a file. Without it, many small reads at nearby offsets would
-// each take a system call.
+// blockReader caches blocks of a file, because otherwise each small read would take a
+// system call, even if the offsets are close together.
 type blockReader struct {
 	r      io.ReaderAt
 	blocks [64]block

@@ -15,9 +15,8 @@ import (
 // architecture.
 var Machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
 
-// AfterStackCheck returns the offset in the function at which to place a
-// probe. This offset is just after the function's stack check. It is 0 if
-// the function has no stack check.
+// AfterStackCheck returns the offset in the function at which to place a probe, which is
+// just after the function's stack check. It returns 0 if the function has no stack check.
 func (c *Code) AfterStackCheck(machine elf.Machine) uint64 {
 	code := c.Code[:c.Length]
 	switch machine {

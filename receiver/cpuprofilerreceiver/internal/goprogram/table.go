@@ -306,8 +306,8 @@ func (t *Table) inlinedCall(f *funcInfo, index int32) (call inlinedCall, ok bool
 	return call, uint64(call.parentPC) <= f.size, nil
 }
 
-// inliningPlausible reports whether the first inlined calls are valid. They are invalid if
-// moduledata has an unknown layout.
+// inliningPlausible reports whether the first inlined calls are valid. Invalid calls show
+// that moduledata has an unknown layout.
 func (t *Table) inliningPlausible() bool {
 	const enough, most = 32, 4096
 	seen := 0
@@ -414,8 +414,8 @@ func (t *Table) line(f *funcInfo, name uint32, startLine int32, at uint64) (samp
 }
 
 // functionName returns the name at an offset in the name table as the runtime prints it.
-// If the linker's name is different, it is returned as system. In place of type
-// arguments, the linker writes their shapes and the runtime prints [...].
+// If the linker's name is different, functionName returns the linker's name as system. In
+// place of type arguments, the linker writes their shapes and the runtime prints [...].
 func (t *Table) functionName(off uint32) (function, system string, err error) {
 	if n, ok := t.functionNames[off]; ok {
 		return n.function, n.system, nil

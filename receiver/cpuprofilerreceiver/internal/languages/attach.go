@@ -117,7 +117,7 @@ func (w *Walker) attach(p *process, l interpreter.Layout) {
 
 func (p *process) attached() bool { return p.offStack() || p.java != nil || p.node != nil }
 
-// offStack reports whether the frames of a process are not on the native stack.
+// offStack reports whether the frames of a process are stored outside the native stack.
 func (p *process) offStack() bool { return p.python != nil || p.php != nil }
 
 // perProcess returns the maximum memory in bytes for the code

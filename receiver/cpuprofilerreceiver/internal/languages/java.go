@@ -38,7 +38,7 @@ const (
 	framelessBlob                   // no frame; the return address is on top of the stack
 )
 
-// blob is a piece of generated code. The JVM calls it a CodeBlob.
+// blob is a piece of generated code, which the JVM calls a CodeBlob.
 type blob struct {
 	kind    blobKind
 	name    string

@@ -178,8 +178,8 @@ func TestUnknownGeneratedCode(t *testing.T) {
 	require.EqualValues(t, 5, w.Count(Unreadable))
 }
 
-// TestBlobsAreReadAgain covers a method that is compiled again. Its new code can be at
-// the address of another method's old code. The names must then be read again.
+// TestBlobsAreReadAgain covers a method that is compiled again, so that its new code can
+// be at the address of another method's old code. The names must then be read again.
 func TestBlobsAreReadAgain(t *testing.T) {
 	m := newJVM("nmethod")
 	w, of := newJavaWalker(t, m)

@@ -12,12 +12,13 @@ import (
 )
 
 const (
-	// prompt is an age in nanoseconds. If a sample is at most this old when the active span
-	// is read, the span counts as the active span of the sample.
+	// prompt is the maximum age of a sample, in nanoseconds, at which the span that is
+	// read counts as the active span of the sample.
 	prompt = int64(300 * time.Microsecond)
-	// The record of a thread contains the ids of its trace and of its span. The byte at
-	// recordValid is 1 if these ids are valid. OTEP 4947 describes the record.
-	// The attributes follow the record. recordLength is the offset of their length in bytes.
+	// The record of a thread, whose format is described in OTEP 4947, contains the ids of
+	// its trace and of its span. The byte at recordValid is 1 if these ids are valid.
+	// recordLength is the offset of the length of the attributes in bytes. The attributes
+	// follow the record.
 	recordValid   = 24
 	recordLength  = 26
 	recordSize    = 28
@@ -37,9 +38,9 @@ type Span struct {
 	Labels string
 }
 
-// readLink reads the active span of a thread. The thread continued after the
-// sample. So the span counts only if it was read at once, or if the last read
-// before the sample found the same span.
+// readLink reads the active span of a thread. The thread continued after the sample.
+// Therefore, the span counts only if it was read at once, or if the last read before the
+// sample found the same span.
 func (w *walk) readLink(p *process, t *thread) {
 	before, at := t.link, t.linked
 	w.unlinked = true
@@ -61,8 +62,8 @@ func (w *walk) readLink(p *process, t *thread) {
 // contextSlot returns the address of a thread's variable, which contains the address of
 // the thread's record. The TLS descriptor of the variable contains the negative offset of
 // the variable from the thread pointer. If the module was loaded after the program
-// started, the descriptor contains an address instead. At this address are the module's
-// number and the variable's offset in the module's block.
+// started, the descriptor contains the address of a structure instead. The structure
+// contains the module's number and the variable's offset in the module's block.
 func (w *walk) contextSlot(descriptor uint64, t *thread) (uint64, bool) {
 	argument, ok := w.memory.word(descriptor + word)
 	if !ok || int64(argument) < 0 {

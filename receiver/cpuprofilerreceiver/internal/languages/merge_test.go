@@ -13,7 +13,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 )
 
-// TestMerge writes stacks as texts. Lower-case letters are native frames, and E is the
+// TestMerge writes stacks as strings. Lower-case letters are native frames, and E is the
 // interpreter loop. Upper-case letters are walked frames, with a dot after each call of
 // the loop.
 func TestMerge(t *testing.T) {

@@ -45,7 +45,8 @@ const (
 	// for a process, without the names.
 	nodeHeld = 256 << 10
 	// maxCodeSearch is the maximum distance in bytes from an instruction back to its code
-	// object. codeAlign is the alignment of instructions.
+	// object. codeAlign is the step in bytes of this search. Each address that the search
+	// tries is a multiple of codeAlign.
 	maxCodeSearch = 256 << 10
 	codeAlign     = 32
 )
@@ -70,7 +71,7 @@ func (n *node) isBuiltin(pc uint64) bool {
 func (w *Walker) Has(pc uint64) bool { return w.process.node != nil && w.process.node.isBuiltin(pc) }
 
 // stepNode sets the current frame to its caller. All code of V8 has frame pointers. The
-// code for single bytecodes and some built-in code have no separate frame. They run in
+// code for single bytecodes and some built-in code have no frame of their own, but run in
 // the frame of the function that they belong to.
 func (w *walk) stepNode() {
 	w.stepName, w.stepOK = 0, false
@@ -119,11 +120,11 @@ func (w *walk) nodeType(object uint64) uint16 {
 	return binary.LittleEndian.Uint16(b)
 }
 
-// nodeCode returns the code object that contains an instruction. It returns nil if there
-// is no such object. The object cannot be found through the function of a frame, because
-// a function refers only to its newest code. A function does not refer to code that
-// replaced the code of a running loop. So nodeCode searches backwards for the header
-// before the instructions, which refers to the code object.
+// nodeCode returns the code object that contains an instruction, or nil if there is no
+// such object. It searches backwards for the header before the instructions, which refers
+// to the code object. The function of the frame cannot be used, because a function refers
+// only to its newest code. A function also does not refer to code that replaced the code
+// of a running loop.
 func (w *walk) nodeCode(n *node, at uint64) *v8Code {
 	from := at &^ (codeAlign - 1)
 	if c := n.codes[from]; c != nil && w.now-c.checked < int64(checkInterval) && c.Has(at) {
@@ -165,8 +166,8 @@ func (w *walk) readCode(n *node, start uint64) *v8Code {
 	return nil
 }
 
-// nodeName returns the synthetic address for a place in the code. It returns 0 if the
-// place has no function.
+// nodeName returns the synthetic address for a position in the code, or 0 if the position
+// belongs to no function.
 func (w *walk) nodeName(at interpreter.Code) uint64 {
 	n := w.process.node
 	name, known := n.named[at]

@@ -150,8 +150,8 @@ func TestHostileNodeIsBounded(t *testing.T) {
 	}
 }
 
-// TestNodeCodeIsReadAgain replaces the code at an address by other code. The new code must be
-// read, and the old entry must be removed.
+// TestNodeCodeIsReadAgain replaces the code at an address with other code. The new code
+// must be read, and the old entry must be removed.
 func TestNodeCodeIsReadAgain(t *testing.T) {
 	m := newNode()
 	w, of, _ := newNodeWalker(t, m)

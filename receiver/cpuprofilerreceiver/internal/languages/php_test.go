@@ -99,8 +99,8 @@ func TestWalkOfPHP(t *testing.T) {
 }
 
 // TestLineOfAnotherFunctionOfPHP covers a function that has not stored its instruction
-// yet. Its frame then has the instruction of an earlier function. In this case, the
-// first line of the function is used.
+// yet, so that its frame still contains an instruction of an earlier function. In this
+// case, the first line of the function is used.
 func TestLineOfAnotherFunctionOfPHP(t *testing.T) {
 	m := newPHPImage()
 	m.put(wordAt(&m.image, m.current)+24, 21)

@@ -143,8 +143,9 @@ type Walker struct {
 	proven, unproven atomic.Uint64
 }
 
-// Links returns the numbers of samples since the last call that have a link, and of samples
-// whose active span is not certain. It is safe for concurrent use.
+// Links returns two numbers of samples, counted since the last call. proven is the number
+// of samples with a link, and unproven is the number of samples whose active span is not
+// certain. Links is safe for concurrent use.
 func (w *Walker) Links() (proven, unproven uint64) {
 	if w == nil {
 		return 0, 0
@@ -173,7 +174,7 @@ type walk struct {
 	sp      uint64
 	now     int64
 	// sampled is the time of the sample. span is the active span of the thread. unlinked
-	// reports that the active span is not certain. labels is Config.Labels.
+	// is true if the active span is not certain. labels is Config.Labels.
 	sampled  int64
 	span     Span
 	unlinked bool
@@ -297,8 +298,8 @@ func (w *Walker) Begin(call *deadline.Call) {
 	}
 }
 
-// Prompt reports whether samples have to be read at once. Frames that are not on the stack
-// change while the thread continues.
+// Prompt reports whether samples have to be read at once. This is necessary for frames
+// outside the native stack, which change while the thread continues.
 func (w *Walker) Prompt() bool { return w != nil && w.attached > 0 }
 
 // Wait returns the maximum time for which samples may stay unread.
@@ -335,8 +336,8 @@ func (w *Walker) NextBatch() {
 	}
 }
 
-// Enter selects the process of the following calls. It reports whether the process keeps
-// interpreted frames outside its native stack. Walk reads such frames.
+// Enter selects the process of the following calls. It reports whether Walk must read
+// interpreted frames, because the process keeps such frames outside its native stack.
 func (w *Walker) Enter(of *processes.Process) bool {
 	if w == nil {
 		return false

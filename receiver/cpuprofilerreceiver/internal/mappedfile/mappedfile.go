@@ -22,7 +22,8 @@ type Access struct {
 	Root string
 	// Runner runs reads with a deadline. It may be nil.
 	Runner *deadline.Runner
-	// Meter measures the CPU time of reading. Budget limits this time. Both may be nil.
+	// Meter measures the CPU time of reading. Budget limits this CPU time. Meter and
+	// Budget may be nil.
 	Budget *cputime.Budget
 	Meter  *cputime.Meter
 }

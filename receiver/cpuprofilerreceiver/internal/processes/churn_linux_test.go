@@ -23,8 +23,7 @@ func churnSetup(t *testing.T, program hosttest.Churn, mode string) (churn *hostt
 	_, hotPID = run(t, hot.Command(program.Parent, "hot"))
 	sampler, to, _ = setup{targets: map[string][]processes.Target{
 		"cgroup": {{Cgroup: churn.Path}, {Cgroup: hot.Path}},
-		// There are 20 discoveries per second. Each discovery finds,
-		// attaches and detaches processes.
+		// There are 20 discoveries per second, which find, attach and detach processes.
 		"processes": {{Executable: program.Child}, {Executable: program.Parent}},
 	}[mode]}.start(t)
 	eventually(t, func() bool { return to.ofPID(hotPID) > 0 })
@@ -32,8 +31,8 @@ func churnSetup(t *testing.T, program hosttest.Churn, mode string) (churn *hostt
 }
 
 // TestKernelShortProcessesAreSampled starts a thousand short-lived processes per second.
-// Their CPU time must be sampled. Most samples must be attributed to the program of the
-// processes.
+// The CPU time of these processes must be sampled, and most samples must be attributed to
+// the program of the processes.
 func TestKernelShortProcessesAreSampled(t *testing.T) {
 	program := hosttest.CompileChurn(t)
 	for _, mode := range []string{"host", "cgroup"} {
@@ -111,9 +110,9 @@ func TestProcessesThatComeAndGoLeaveNothingBehind(t *testing.T) {
 			_ = first.Wait()
 			bomb.Remove(t)
 
-			// The statistics are from the last batch, and the fork bomb may have ended
-			// after that batch. So the statistics are read again until they are small.
-			// With a leak, they would never become small.
+			// The statistics are from the last batch, and the fork bomb may have ended after
+			// that batch. Therefore the test reads the statistics again until the numbers
+			// are small. If there were a leak, the numbers would never become small.
 			var after held
 			small := func() bool {
 				after, st = settled(t, sampler, to, hotPID), sampler.Stats()

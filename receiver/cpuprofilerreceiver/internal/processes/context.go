@@ -26,8 +26,8 @@ type processContext struct {
 	// address is the address of the header. It is 0 if no context was found. published is
 	// the publication time in the header. Each update changes this time.
 	address, published uint64
-	// next is the time of the next search. wait is the time between the next search and the
-	// search after it. wait is 0 before the first sample.
+	// next is the time of the next search. wait is the time between the next search and
+	// the following search. It is 0 before the first sample.
 	next time.Time
 	wait time.Duration
 	// described contains the attributes in the context.
@@ -65,7 +65,8 @@ type ThreadContext struct {
 	Keys []int
 }
 
-// ThreadContext returns how threads publish their active span. It returns nil if they do not.
+// ThreadContext describes the active spans that the threads of the process publish. It
+// returns nil if the threads do not publish spans.
 func (p *Process) ThreadContext() *ThreadContext { return p.context.threads }
 
 var (
@@ -109,7 +110,7 @@ func (t *Table) searchContext(p *Process) {
 }
 
 // contextMappings returns the addresses of the mappings that may contain a context. The
-// name of such a mapping depends on which system calls the publisher may use.
+// name of such a mapping depends on the system calls that the publisher may use.
 func contextMappings(maps []byte) (addresses []uint64) {
 	if !bytes.Contains(maps, []byte(contextSignature)) {
 		return nil

@@ -179,7 +179,7 @@ func TestForgedContextsAreIgnored(t *testing.T) {
 }
 
 // TestContextsAreSearchedLessAndLessOften checks that searches become less and less
-// frequent. Each search reads all mappings of a process.
+// frequent, because each search reads all mappings of a process.
 func TestContextsAreSearchedLessAndLessOften(t *testing.T) {
 	w := watch(t, "")
 	var found []int // the time of each search in seconds

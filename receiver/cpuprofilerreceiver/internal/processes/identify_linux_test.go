@@ -90,7 +90,7 @@ func TestIdentifyReturnsTheContainer(t *testing.T) {
 	require.ErrorIs(t, err, ErrEnded)
 }
 
-// TestIdentifyDoesNotMixTwoProcesses replaces a process by another process with the
+// TestIdentifyDoesNotMixTwoProcesses replaces a process with another process that has the
 // same pid. The cgroup file is a pipe, so that the test can replace the process before
 // the file is read.
 func TestIdentifyDoesNotMixTwoProcesses(t *testing.T) {

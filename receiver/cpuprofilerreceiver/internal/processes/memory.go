@@ -10,9 +10,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 )
 
-// These constants are upper bounds for memory, in bytes. They apply to a
-// process with its resource, a mapping without its path, a thread's name,
-// and an entry in a map of strings.
+// These constants are upper bounds for memory, in bytes. The bounds are for a process
+// with its resource, a mapping without its path, a thread's name, and an entry in a map
+// of strings.
 const (
 	processBytes = 1664
 	mappingBytes = 192
@@ -105,10 +105,10 @@ func (t *Table) dropMostStacks(keep *space, need int) {
 	}
 }
 
-// ranking returns the processes in the order in which they are forgotten. First come the
-// processes without samples in this batch and the previous batch, the longest idle first.
-// Then come the other processes, the largest first. The processes of hot units come last,
-// again the largest first.
+// ranking returns the processes in the order in which they are forgotten. Processes
+// without samples in this batch and the previous batch come first, starting with the
+// longest idle process. Other processes follow, starting with the largest. The processes
+// of hot units come last, also starting with the largest.
 func (t *Table) ranking(size func(*Process) int) []*Process {
 	type ranked struct {
 		*Process

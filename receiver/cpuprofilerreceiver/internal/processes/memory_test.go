@@ -130,8 +130,8 @@ func TestSharedMappingsCountOnce(t *testing.T) {
 	require.Greater(t, table.Stats().Bytes, before+1000*mappingBytes, "it has its own now")
 }
 
-// TestTextOfProcessesIsBounded checks that text from containers is counted as memory. This
-// text consists of environments and the paths of programs.
+// TestTextOfProcessesIsBounded checks that text from containers is counted as memory.
+// Such text is found in environments and in the paths of programs.
 func TestTextOfProcessesIsBounded(t *testing.T) {
 	const limit = 1 << 20
 	h := newHost(t, false)

@@ -20,9 +20,9 @@ import (
 )
 
 // once checks that the samples of a process add up to the CPU time that the process has
-// used, and not to half or twice this time. On a busy machine, the process clock and the
-// end of the records do not match exactly. So the comparison is repeated several times.
-// Samples that are counted twice would fail each time.
+// used, and not to half or twice this time. The comparison is repeated several times,
+// because on a busy machine, the process clock and the end of the records do not match
+// exactly. If samples were counted twice, each comparison would fail.
 func once(t *testing.T, sampler *oncpu.Sampler, to *sink, pid int, enough time.Duration) {
 	t.Helper()
 	var said []string
@@ -89,8 +89,8 @@ func cpus(t *testing.T) int {
 }
 
 // TestKernelThreadsThatAppearWhileAttachingCountOnce starts a thousand threads while
-// their process is being attached. The kernel takes the first sample of a thread after
-// a full period. So the period must be much shorter than the CPU time of each thread.
+// their process is being attached. The period must be much shorter than the CPU time of
+// each thread, because the kernel takes the first sample of a thread after a full period.
 func TestKernelThreadsThatAppearWhileAttachingCountOnce(t *testing.T) {
 	program := hosttest.CompileChurn(t)
 	group := spare(t, "threads", 0.5)

@@ -59,23 +59,23 @@ type Process struct {
 	// listed is the number of the program that is in Table.started for this process. It
 	// is 0 if there is no such program.
 	listed uint64
-	// silent reports that a read of the process's memory timed out, or that no CPU time was
+	// silent is true if a read of the process's memory timed out, or if no CPU time was
 	// left to read the mappings. The read is repeated in each batch.
 	silent bool
-	// rootRead reports that facts.root was read since the start of the program.
+	// rootRead is true if facts.root was read since the start of the program.
 	rootRead bool
-	// ended reports that the main thread has ended.
+	// ended is true if the main thread has ended.
 	ended   bool
 	threads map[int]string
 	context processContext
 }
 
-// Unknown reports whether the program of the process is unknown. This happens if the
-// process ended before it was read, and no record named its parent.
+// Unknown reports whether the table could not determine the program of the process,
+// because the process ended before it was read, and no record named its parent.
 func (p *Process) Unknown() bool { return p.facts.path == "" && p.facts.raw == "" && !p.facts.kernel }
 
-// change replaces the facts of a process, because forked children share the old facts. The
-// process then needs a new resource.
+// change replaces the facts of a process instead of modifying them, because forked
+// children share the old facts. The process then needs a new resource.
 func (p *Process) change(set func(*facts)) {
 	f := *p.facts
 	set(&f)

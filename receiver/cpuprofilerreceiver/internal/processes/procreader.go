@@ -45,11 +45,10 @@ func (r *procReader) read(path string, limit int) (content []byte, cut bool, err
 // waits for the memory of a process.
 const memoryLimit = 100 * time.Millisecond
 
-// readMemory is like read, but for files such as maps and environ. The content of
-// these files depends on the memory of a process. A read of such a file waits while
-// another thread holds the lock of that memory. So the read runs on another
-// goroutine. The CPU time of the read is charged to the process. cgroup is the
-// content of the process's cgroup file.
+// readMemory is like read, but for files such as maps and environ, whose content depends
+// on the memory of a process. The read runs on another goroutine, because it blocks while
+// another thread holds the lock of that memory. The CPU time of the read is charged to
+// the process. cgroup is the content of the process's cgroup file.
 func (r *procReader) readMemory(pid int, name, cgroup string, limit int) (content []byte, err error) {
 	path := r.File(pid, name)
 	content, err = r.within(pid, cgroup, path, func(buf []byte) ([]byte, error) { return procfs.AppendFile(buf, path, limit) })

@@ -135,8 +135,8 @@ func TestRealProgramOfADescriptorHasTheNameOfItsFile(t *testing.T) {
 }
 
 // TestRealProgramAtTheRootOfItsMountHasItsOwnName executes a file that is the root of its
-// mount, as a container runtime may do. The file has no other path. So the program is
-// identified by the process name in the kernel.
+// mount, as a container runtime may do. The program must be identified by the process
+// name in the kernel, because the file has no other path.
 func TestRealProgramAtTheRootOfItsMountHasItsOwnName(t *testing.T) {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, sleepPath(t), unix.OPEN_TREE_CLONE)
 	if err != nil {
@@ -221,8 +221,8 @@ func TestShortLivedProcessesAreMatched(t *testing.T) {
 	require.Empty(t, faults)
 }
 
-// shortLived runs programs that live for a few milliseconds from a shell. It returns a
-// description of the samples that were matched too rarely.
+// shortLived runs a shell that starts programs which live for a few milliseconds. It
+// returns a description of the samples that were matched too rarely.
 func shortLived(t *testing.T, session *perfevent.Session, table *Table, group *hosttest.Cgroup, program string) (faults []string) {
 	t.Helper()
 	cmd := group.Command("/bin/sh", "-c", `n=0; while [ $n -lt 60 ]; do n=$((n+1)); `+program+`; (i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done); done`)

@@ -49,7 +49,8 @@ type sink struct {
 	cgroups map[string]*tally
 	pids    map[int]time.Duration
 	// taken contains the samples of the followed process since the call of follow, with
-	// the path of its executable at each sample. follows is the pid of the process.
+	// the path of the process's executable at each sample. follows is the pid of the
+	// process.
 	follows int
 	taken   []taken
 }

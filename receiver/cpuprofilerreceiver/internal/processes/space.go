@@ -22,7 +22,7 @@ type space struct {
 	mapped    int                // the memory of mappings
 	stacks    map[uint64]*interned
 	locations map[locationKey]*samples.Location
-	// unmapped reports that some location has no mapping.
+	// unmapped is true if at least one location has no mapping.
 	unmapped bool
 	// bytes is the memory of stacks and locations.
 	bytes int
@@ -62,8 +62,8 @@ func (p *Process) enter(s *space) {
 	p.space = s
 }
 
-// enterEmptySpace gives an empty space to a process that has no space yet. The process
-// has no mappings, or its mappings cannot be read.
+// enterEmptySpace gives an empty space to a process that has no space yet, because the
+// process has no mappings or its mappings cannot be read.
 func (p *Process) enterEmptySpace() {
 	if p.space == nil {
 		p.enter(newSpace())
@@ -227,9 +227,9 @@ func same(m *samples.Mapping, r *procfs.Mapping) bool {
 	return m.Start == r.Start && m.Limit == r.Limit && m.FileOffset == r.Offset && m.Inode == r.Inode
 }
 
-// named reports whether a mapping with this path can have symbols. This is true for files
-// and for code that the kernel maps into every process. Other names in brackets are kinds
-// of anonymous memory.
+// named reports whether a mapping with this path can have symbols. Files can have
+// symbols, and so can code that the kernel maps into every process. Other names in
+// brackets are kinds of anonymous memory.
 func named(path []byte) bool {
 	switch string(path) {
 	case "[vdso]", "[vsyscall]":

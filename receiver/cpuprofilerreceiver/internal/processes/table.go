@@ -40,7 +40,7 @@ type Config struct {
 	// Tree is the host's cgroup tree. It is nil if cgroups cannot be read.
 	Tree *cgroup.Tree
 	// Track is called at once for each new mapping of a file, so that the file can be
-	// opened while its process is alive. It must not block. It may be nil.
+	// opened while its process is alive. Track must not block, and may be nil.
 	Track func(*samples.Mapping)
 	// Wanted matches the processes to sample. nil means all processes.
 	Wanted *Matcher
@@ -84,9 +84,9 @@ type Limits struct {
 	// processes lose their stacks in the order of Table.ranking. A lost stack is
 	// interned again at its next sample.
 	StackBytes int
-	// ThreadNames is the maximum number of known thread names, 65536 by
-	// default. When this number is reached, all names are forgotten. They are
-	// read again when they are needed.
+	// ThreadNames is the maximum number of known thread names, 65536 by default. When this
+	// number is reached, all names are forgotten. Forgotten names are read again when they
+	// are needed.
 	ThreadNames int
 	// Starts is the maximum number of programs per batch that are read when they start,
 	// 5000 by default. Other programs are read at their first sample. Until then, the
@@ -152,11 +152,12 @@ type start struct {
 	since, next time.Time
 }
 
-// The kernel reports the start of a program before it copies the environment. In between,
-// the kernel may read the program from disk or run other programs. So Settle reads the
-// environment repeatedly, for at most startLimit. The interval between two reads begins
-// at 1 ms and grows to an eighth of the elapsed time. If a program was reported less than
-// startSoon ago, Settle returns true, so that it is called again soon.
+// The kernel reports the start of a program before it copies the environment. Before the
+// kernel copies the environment, it may read the program from disk or run other programs.
+// Settle therefore reads the environment repeatedly, for at most startLimit. The interval
+// between two reads begins at 1 ms and grows to an eighth of the elapsed time. If a
+// program was reported less than startSoon ago, Settle returns true, so that it is called
+// again soon.
 const (
 	startLimit = 10 * time.Second
 	startSoon  = 128 * time.Millisecond
@@ -171,9 +172,9 @@ const (
 	alwaysVerified = 128
 )
 
-// maxNames is the maximum number of interned strings. The maximum memory of
-// these strings is an eighth of Limits.Bytes. If a maximum would be
-// exceeded, all strings are forgotten.
+// maxNames is the maximum number of interned strings. The maximum memory of these strings
+// is an eighth of Limits.Bytes. If a new string would exceed one of these limits, all
+// strings are forgotten.
 const maxNames = 8192
 
 // NewTable returns an empty table.
@@ -471,9 +472,9 @@ func (t *Table) verify() {
 	}
 }
 
-// Settle reads the data of programs that just started. Call it after passing all available
-// records to the table. If it returns true, the kernel is still starting programs. Then
-// call Settle again after 1 to 2 ms, even if no records arrive.
+// Settle reads the data of programs that just started. Call it after passing all
+// available records to the table. If Settle returns true, the kernel is still starting
+// programs. In this case, call Settle again after 1 to 2 ms, even if no records arrive.
 func (t *Table) Settle() (again bool) {
 	if len(t.started) == 0 {
 		return false

@@ -588,8 +588,9 @@ func TestLookupOfNoProcess(t *testing.T) {
 	require.Zero(t, table.Stats().Processes)
 }
 
-// BenchmarkLearn measures how long it takes to read the files of a process that has just
-// started. For comparison, it also measures reading a single file of /proc.
+// BenchmarkLearn measures the time for reading the files of a process that has just
+// started. For comparison, the benchmark also measures the time for reading a single file
+// of /proc.
 func BenchmarkLearn(b *testing.B) {
 	pid := os.Getpid()
 	tree, err := cgroup.Open("/")
@@ -623,7 +624,8 @@ func BenchmarkLearn(b *testing.B) {
 }
 
 // TestProcessesWithoutAReportedEndAreForgotten covers ended processes whose records were
-// lost. Some processes are checked in each batch. They are forgotten if they have ended.
+// lost. The table checks some processes in each batch, and must forget the processes that
+// have ended.
 func TestProcessesWithoutAReportedEndAreForgotten(t *testing.T) {
 	const unreported = 2 * maxVerified
 	for _, tt := range []struct {

@@ -72,8 +72,8 @@ type Perf struct {
 	seenReads   deadline.Stats
 }
 
-// NewPerf returns the shared part of samplers that use perf events. Stop it after the
-// samplers.
+// NewPerf returns the shared part of samplers that use perf events. It must be stopped after
+// the samplers.
 func NewPerf(cfg PerfConfig, s *Shared, meters *Meters) *Perf {
 	logger, status := s.Logger, s.Status
 	p := &Perf{
@@ -90,8 +90,8 @@ func NewPerf(cfg PerfConfig, s *Shared, meters *Meters) *Perf {
 	}, nil)
 	p.Symbols = symbolizer.New(symbolizer.Config{
 		Access: p.access,
-		// Half of the file descriptors are reserved for perf events, and the rest of
-		// the collector also needs some.
+		// Half of the file descriptors are reserved for perf events. The rest of the
+		// collector needs file descriptors too.
 		MaxObjects: max(1, min(symbolizer.DefaultMaxObjects, procfs.OpenFileLimit()/4)),
 		CacheBytes: p.shares.symbols,
 		Logger:     logger,
@@ -248,9 +248,9 @@ func (p *Perf) Mark(s *samples.Stack) {
 const stackBytes = 16 << 10
 
 // stacks returns the unwinder for samples of a type. By default, all stacks of running
-// threads are copied, and the size of the copies adapts to the programs. Other samplers
-// have too many stacks to copy all of them. They start to copy stacks only when they
-// sample a program without frame pointers.
+// threads are copied, and the size of the copies adapts to the programs. Other samplers have
+// too many stacks to copy all of them, so they start to copy stacks only when they sample a
+// program without frame pointers.
 func (p *Perf) stacks(of *samples.Type) *unwind.Stacks {
 	mode := p.Unwind
 	if mode == unwind.CopiesWhereNeeded && of == samples.OnCPU {

@@ -29,14 +29,14 @@ import (
 
 // Sampler is a part of the receiver that adds samples to buffers.
 type Sampler interface {
-	// Start starts sampling. A missing permission is not an error, because it may be
-	// granted later.
+	// Start starts sampling. A missing permission is not an error, because the permission
+	// may be granted later.
 	Start(ctx context.Context) error
 	// Stop ends sampling. When it returns, the sampler adds no more samples to a buffer.
 	// Stop is called once, even for a sampler that was not started.
 	Stop(ctx context.Context) error
-	// Record adds the counts since the last Record to the collector's telemetry. Only one
-	// goroutine at a time calls Record, even after Stop.
+	// Record adds the counts since its last call to the collector's telemetry. Calls of
+	// Record never overlap. Record may also be called after Stop.
 	Record(ctx context.Context)
 }
 
@@ -49,8 +49,8 @@ type Factory struct {
 	// PerfEvents reports whether the sampler needs perf events, which need Linux.
 	PerfEvents bool
 	// Weight is the sampler's share of the memory for processes and stacks, relative to the
-	// weights of the other running samplers. It is larger for a sampler with more stacks,
-	// and 0 for a sampler without such memory.
+	// weights of the other running samplers. Samplers with more stacks have a larger weight.
+	// The weight is 0 for a sampler without such memory.
 	Weight int
 	// New builds the sampler. If it returns an error, it has released all resources.
 	New func(*Shared) (Sampler, error)
@@ -85,8 +85,9 @@ type Shared struct {
 	ThreadName, ThreadID bool
 	// HotUnits is the hot_units extension. It is nil without this extension.
 	HotUnits *hotunitsextension.HotUnits
-	// Sampled remembers which processes were sampled. Its keys are the names of the pprof
-	// profiles that contain the same data as the samples. It is nil if no sampler needs it.
+	// Sampled contains the recently sampled processes. Its keys are the names of the pprof
+	// profiles that contain the same data as the samples. Sampled is nil if no sampler needs
+	// it.
 	Sampled map[string]*Sampled
 
 	// Weight is the weight of the sampler. Weights is the sum of the weights of all running
@@ -99,8 +100,8 @@ type Shared struct {
 
 // SentSink is the buffer for samples that a program sent. It must not block.
 type SentSink interface {
-	// AddSent adds an event at a time since the Unix epoch. It returns false if the sink is
-	// full. The event is then lost.
+	// AddSent adds an event at a time since the Unix epoch. It returns false if the event is
+	// lost because the sink is full.
 	AddSent(k samples.Key, unixNano, value int64) bool
 }
 
@@ -133,8 +134,8 @@ func (w When) Check() error {
 	return configlog.OneOf("when", []When{WhenHot, WhenAlways}, cmp.Or(w, WhenHot))
 }
 
-// Resolve reports whether a sampler samples only hot units, and why. hot is nil without the
-// hot_units extension.
+// Resolve reports whether a sampler samples only hot units, and returns the reason as text.
+// hot is nil without the hot_units extension.
 func (w When) Resolve(hot *hotunitsextension.HotUnits) (isHot bool, why string, err error) {
 	switch {
 	case w == WhenHot && hot == nil:

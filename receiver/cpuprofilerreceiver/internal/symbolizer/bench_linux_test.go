@@ -228,7 +228,7 @@ func BenchmarkMiniDebugInfo(b *testing.B) {
 	}
 }
 
-// BenchmarkTrack measures how much time a new mapping costs the reader of the rings.
+// BenchmarkTrack measures the time that the reader of the rings spends on each new mapping.
 func BenchmarkTrack(b *testing.B) {
 	s, m, _ := benchmarkProgram(b)
 	b.ReportAllocs()

@@ -23,20 +23,20 @@ import (
 const (
 	// maxFiles is the maximum number of files in the cache, including unreadable files.
 	maxFiles = 8192
-	// checkInterval is the minimum time between two checks for a change of a file. A file
-	// is checked when it is mapped again.
+	// checkInterval is the minimum time between two checks of whether a file has changed. A
+	// check happens when the file is mapped again.
 	checkInterval = time.Second
 	// retryInterval is the time until an unreadable file is opened again through the
 	// same process. The file is opened through another process without waiting,
 	// because that process may have access.
 	retryInterval = 30 * time.Second
-	// idleTimeout is the time until an unused object is closed. While a deleted file stays
-	// open, its disk space is not freed.
+	// idleTimeout is the time until an unused object is closed. Objects are closed because
+	// the disk space of a deleted file is not freed while the file stays open.
 	idleTimeout = 10 * time.Minute
-	// After a failed search for a debug file, the next process that maps the file or
-	// has samples in it triggers another search. The interval starts at twice
-	// checkInterval and doubles up to maxLookInterval. After warnLooks failures, a
-	// warning is logged, at most once per warnInterval.
+	// A failed search for a debug file is repeated when a process next maps the file or has
+	// samples in it. The minimum time between two searches starts at twice checkInterval and
+	// doubles up to maxLookInterval. After warnLooks failures, a warning is logged, at most
+	// once per warnInterval.
 	maxLookInterval = time.Minute
 	warnLooks       = 4
 	warnInterval    = 10 * time.Minute
@@ -51,7 +51,8 @@ type file struct {
 	ready chan struct{}
 	// checked is guarded by the Symbolizer's lock.
 	checked time.Time
-	// late reports that loading the file timed out. The file may still answer.
+	// late reports that loading the file timed out. Loading continues, and may still
+	// succeed.
 	late atomic.Bool
 
 	object *object
@@ -61,9 +62,9 @@ type file struct {
 	failed  bool
 	pid     int
 	outcome Outcome
-	// looks counts the consecutive failed searches for the debug file. It is 0 once the
-	// debug file was found or does not exist. The next search is at lookAt. After ready
-	// is closed, the Symbolizer's lock guards looks and lookAt.
+	// looks counts the consecutive failed searches for the debug file. It is reset to 0 when
+	// the debug file has been found, or is known not to exist. lookAt is the time of the next
+	// search. After ready is closed, the Symbolizer's lock guards looks and lookAt.
 	looks  int
 	lookAt time.Time
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// imageOf returns a directory that represents an image. The image contains a program.
+// imageOf returns a directory that represents an image with a program.
 func imageOf(t *testing.T, program string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "image")

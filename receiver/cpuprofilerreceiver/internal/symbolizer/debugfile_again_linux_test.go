@@ -87,8 +87,9 @@ func TestDebugFileThatIsAbsentIsLookedForOnce(t *testing.T) {
 	require.Equal(t, [numDebugFiles]uint64{DebugFileAbsent: 1}, s.Counters().DebugFiles)
 }
 
-// TestLooksThatFailAreRare covers failed searches for a debug file while the process is
-// alive. The failure is logged. The search is repeated at growing intervals.
+// TestLooksThatFailAreRare covers searches for a debug file that keep failing while the
+// process is alive. The searches must be repeated at growing intervals, and the failure must
+// be logged only once.
 func TestLooksThatFailAreRare(t *testing.T) {
 	f := &file{ready: make(chan struct{})}
 	close(f.ready)
@@ -135,7 +136,7 @@ func TestNamesOfASharedLibraryOutliveChurn(t *testing.T) {
 	lives.line(t)
 	m := mappingOf(t, mappings(t, lives.pid), "libshared.so")
 	at := addressOf(t, library+".whole", m, "hidden") + 1
-	// The cache is so small that loading one program evicts the files of the others.
+	// The cache is so small that loading one program evicts the files of all other programs.
 	s := newSymbolizer(t, Config{MaxObjects: 4})
 	for i := range 150 {
 		cmd := exec.Command(program)

@@ -405,7 +405,7 @@ func TestCacheEvictsUnusedFiles(t *testing.T) {
 			}
 			c := s.Counters()
 			require.Positive(t, c.Evictions)
-			// The first file was in use all the time. So it was not evicted.
+			// The first file was never evicted, because it was in use all the time.
 			require.Equal(t, uint64(len(maps)), c.Evictions+uint64(c.Objects))
 		})
 	}

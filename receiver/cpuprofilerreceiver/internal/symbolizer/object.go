@@ -29,8 +29,8 @@ const (
 	sectionSize   = 96
 )
 
-// maxLookupBytes is the maximum number of bytes that are read for one address. The
-// longest tables of Go functions have about 100 KiB. They belong to generated parsers.
+// maxLookupBytes is the maximum number of bytes that are read for one address. The longest
+// tables of Go functions have about 100 KiB, and belong to functions of generated parsers.
 const maxLookupBytes = 4 << 20
 
 var errTooLarge = errors.New("its symbols do not fit the symbol cache")
@@ -77,7 +77,8 @@ func (a answer) bytes() (n int64) {
 	return n
 }
 
-// newObject reads only the headers of an object file. index reads the symbols.
+// newObject returns an object from the headers of its file. The symbols are read later, by
+// index.
 func newObject(r io.ReaderAt, size int64) (*object, error) {
 	f, err := elffile.Parse(r, size)
 	if err != nil {
@@ -155,7 +156,7 @@ func (o *object) close() {
 	}
 }
 
-// use makes the next reads of the files run within c.
+// use sets the deadline.Call to which the next reads of the object's files belong.
 func (o *object) use(c *deadline.Call) {
 	for _, r := range o.files {
 		r.Use(c)
@@ -212,8 +213,8 @@ func (o *object) lookup(pc uint64) (a answer, made int64, err error) {
 	}
 	made = n + held - shared
 	if o.knownSize+n+held > o.maxKnown {
-		// Clearing the cache costs less than tracking which addresses were used last. An
-		// address that already has its name in a stack is not looked up again.
+		// Clearing the whole cache costs less than tracking which addresses were used last.
+		// Addresses that already have a name in a stack are not looked up again.
 		clear(o.known)
 		o.knownSize = 0
 		if o.golang != nil {

@@ -175,8 +175,8 @@ func resolve(t *testing.T, symbols *symbolizer.Symbolizer, pid int, l *samples.L
 	}
 }
 
-// sampleCompiled repeats sampleAndName up to three times, until the program's hot
-// functions are compiled. At first, the program is interpreted.
+// sampleCompiled calls sampleAndName until the program's hot functions are compiled, but at
+// most three times. It is needed because the runtime interprets a new program at first.
 func sampleCompiled(t *testing.T, pid int, before func(), compiled func(c frameCount, total int) bool) (counts frameCount, lines map[string]samples.Line, total int) {
 	t.Helper()
 	for range 3 {
@@ -219,7 +219,7 @@ func TestNodeFunctions(t *testing.T) {
 
 func TestNodeInAPidNamespace(t *testing.T) {
 	node := find(t, "HOTPROFILE_TEST_NODE", "node")
-	// The first process in the namespace is a shell. It mounts its own /tmp.
+	// The first process in the namespace is a shell, which mounts its own /tmp.
 	p := run(t, namespaces(t), "sh", "-c",
 		`exec 3<"$1" && mount --make-rprivate / && mount -t tmpfs tmpfs /tmp && mount -t proc proc /proc && cat <&3 >/tmp/busy.js && exec "$0" --perf-basic-prof /tmp/busy.js 0<&0`,
 		node, program(t, "busy.js"))

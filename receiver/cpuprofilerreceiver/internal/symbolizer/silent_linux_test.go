@@ -46,9 +46,9 @@ func newRemote(t *testing.T) *remote {
 		path string
 		m    **samples.Mapping
 	}{{r.program, &r.m}, {r.other, &r.otherM}} {
-		// The shell starts the program from the mount. This process must not do so
-		// itself. It can be blocked completely while it starts another process, and it
-		// also contains the server of the file system.
+		// A shell starts the program from the mount. The test process contains the server of
+		// the file system, and may be blocked completely while it starts another process. It
+		// must therefore not start the program itself.
 		running := startCommand(t, exec.Command("sh", "-c", "exec "+p.path))
 		require.Equal(t, "ready", running.line(t))
 		*p.m = mappingOf(t, mappings(t, running.pid), p.path)
@@ -82,10 +82,10 @@ func (r *remote) resolve(t *testing.T, m *samples.Mapping, function string) []sa
 // forget evicts the program's file from the page cache.
 func (r *remote) forget(t *testing.T) {
 	t.Helper()
-	// os.Open is not used, because it adds the file to the runtime's poller. That system
-	// call may wait for the file system. The garbage collector would then wait for the
-	// system call, and the server of the file system, which is in this process, would
-	// wait for the garbage collector.
+	// os.Open is not used, because it adds the file to the runtime's poller with a system
+	// call that may wait for the file system. This would be a deadlock. The garbage
+	// collector would wait for the system call, and the server of the file system, which is
+	// in this process, would wait for the garbage collector.
 	fd, err := unix.Open(r.program, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	require.NoError(t, err)
 	require.NoError(t, unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED))

@@ -122,8 +122,8 @@ type Counters struct {
 	Dropped uint64
 	// Evictions counts object files and perf maps that were evicted to make room.
 	Evictions uint64
-	// Objects is the number of open object files, and PerfMaps is the number of open perf
-	// maps. Bytes is the memory of their indexes and names and of the kernel's symbols.
+	// Objects is the number of open object files. PerfMaps is the number of open perf maps.
+	// Bytes is the memory of all indexes and names, including the kernel's symbols.
 	Objects, PerfMaps int
 	Bytes             int64
 	// FileBytes, MapBytes and KernelBytes are the parts of Bytes for object files, perf maps
@@ -232,8 +232,8 @@ func prepare(cfg Config) *Symbolizer {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	// Any process can write a large perf map. Perf maps have separate limits, so that
-	// they cannot evict object files that many processes share.
+	// Perf maps have separate limits, because any process can write a large perf map. A perf
+	// map must not evict object files that many processes share.
 	s := &Symbolizer{
 		cfg: cfg, log: cfg.Logger, openTimeout: openTimeout,
 		objects:     bounded[*object, *object]{maxBytes: cfg.CacheBytes - cfg.CacheBytes/2, maxDescriptors: cfg.MaxObjects - cfg.MaxObjects/4},
@@ -389,9 +389,9 @@ func (e effort) within(parts, of int64) bool {
 }
 
 // maxMade and maxMaking limit the effort for names in one batch. A process may use one
-// eighth of the limit, and a process of a hot unit may use half of it. For processes of
-// hot units, the limit of the batch is twice as high. An address that exceeds a limit
-// has to wait for a later batch.
+// eighth of the limit. A process of a hot unit may use half of the limit, and the limit of
+// the batch is twice as high for such processes. An address that exceeds a limit has to wait
+// for a later batch.
 const (
 	maxMade   = 16 << 20
 	maxMaking = 2 * time.Second

@@ -36,8 +36,9 @@ const (
 	maxSymbolName      = 8 << 10
 	// stringTableShift is the first bit of the string table's number in symbol.name.
 	stringTableShift = 30
-	// nestingLimit is the maximum number of symbols before an address that are tried. The
-	// nearest symbol may be nested in a larger symbol and end before the address.
+	// nestingLimit is the maximum number of symbols that are tried for an address, beginning
+	// with the nearest symbol before it. The nearest symbol may be nested in a larger symbol
+	// and end before the address.
 	nestingLimit = 16
 	// aliasLimit is the maximum number of names of one address that are compared.
 	aliasLimit = 16
@@ -131,8 +132,8 @@ func (t *symbolTable) read(found []rankedSymbol, f *elffile.File, s elffile.Sect
 		r := rankedSymbol{symbol{start: uint32(value - t.base), size: uint32(min(size, math.MaxUint32)), name: name | table}, rank(info)}
 		if size == 0 {
 			r.rank = 0
-			// The symbol extends to the end of its section.
-			// compact cuts it at the next symbol.
+			// A symbol without a size extends to the end of its section, or to the next
+			// symbol, at which compact cuts it.
 			r.size = math.MaxUint32
 			if int(shndx) < len(f.Sections) {
 				if s := f.Sections[shndx]; s.Address <= value && value-s.Address < s.Size {
@@ -245,8 +246,9 @@ func (t *symbolTable) name(i int) (string, error) {
 	return best, nil
 }
 
-// betterAlias reports whether a is a better name than b. The better name has fewer leading
-// underscores. If both have the same number, the shorter name is better.
+// betterAlias reports whether a is a better name than b. The name with fewer leading
+// underscores is better. If the numbers of leading underscores are equal, the shorter name
+// is better.
 func betterAlias(a, b string) bool {
 	ua, ub := len(a)-len(strings.TrimLeft(a, "_")), len(b)-len(strings.TrimLeft(b, "_"))
 	if ua != ub {

@@ -53,8 +53,9 @@ func unxz(b []byte, limit int) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		// A dictionary holds only decompressed data, so limit bytes are enough. Files
-		// usually have one block. Many blocks must not all allocate the largest dictionary.
+		// A dictionary holds only decompressed data, so limit bytes are enough. The sum of
+		// all dictionaries is limited too, because a file may have many blocks, although
+		// usual files have one.
 		dictionary = max(min(dictionary, limit), lzma.MinDictCap)
 		if dictionaries += dictionary; dictionaries > xzDictionaries {
 			return nil, fmt.Errorf("%w: too many blocks", errXZ)

@@ -109,8 +109,9 @@ func frameSection(f *elffile.File, most uint64) (section []byte, addr uint64, na
 	return nil, 0, false, nil
 }
 
-// addLinkage adds the procedure linkage tables that .eh_frame does not cover, as in static
-// programs and on AArch64. Their entries are jumps that do not change the stack.
+// addLinkage adds rules for procedure linkage tables that .eh_frame does not cover. Such
+// tables exist in static programs and on AArch64. The entries of a procedure linkage table
+// are jumps that do not change the stack.
 func (b *tableBuilder) addLinkage(f *elffile.File, regs registers) {
 	entry := rule{cfa: cfaSP, cfaOff: 8, ra: locCFA, raOff: -8}
 	if regs.leafRA {

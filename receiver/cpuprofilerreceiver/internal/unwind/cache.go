@@ -106,9 +106,9 @@ type entry struct {
 // loses its precedence.
 const idleAfter = 60
 
-// before reports whether e is dropped before other. now is Cache.clock. Files that
-// longer running programs use are dropped last. Apart from that, the least
-// recently used file is dropped first.
+// before reports whether e is dropped before other. now is Cache.clock. Files of
+// longer-running programs are dropped last. Otherwise, the least recently used file is
+// dropped first.
 func (e *entry) before(other *entry, now uint32) bool {
 	if of := other.runsOn(now); e.runsOn(now) != of {
 		return of
@@ -124,7 +124,8 @@ func (e *entry) runsOn(now uint32) bool { return e.often.Load() && now-e.used.Lo
 type Cache struct {
 	cfg Config
 
-	// files is never modified. The worker replaces it with a changed copy.
+	// files points to a map that is never modified. The worker replaces the map with a
+	// changed copy.
 	files atomic.Pointer[map[mappedfile.File]*entry]
 	// clock is the number of seconds since began. The worker updates it every
 	// clockInterval.
@@ -293,8 +294,9 @@ func (c *Cache) work() {
 }
 
 // later puts the request of a large file behind the other requests, but only once. The
-// table of a large program may use all the CPU time that is left. The libraries in which
-// threads start are requested together with the program, and their tables are small.
+// libraries in which threads start are requested together with their program and have small
+// tables. They go first, because the table of a large program may use up all CPU time that
+// is left.
 func (c *Cache) later(r request) bool {
 	if r.later || r.mapping.FileOffset+r.mapping.Limit-r.mapping.Start < largeFile {
 		return false
@@ -400,9 +402,9 @@ func (c *Cache) build(r io.ReaderAt, size int64, path string) (*Table, error) {
 	return t, err
 }
 
-// evict drops files until the cache is within its limits. If memory is short, it drops
-// the latest table before tables that longer running programs use. However, it keeps the
-// latest table if the program of the latest table is longer running or hot.
+// evict drops files until the cache is within its limits. If memory is short, it drops the
+// latest table rather than tables of longer-running programs, unless the program of the
+// latest table is itself longer-running or hot.
 func (c *Cache) evict(files map[mappedfile.File]*entry, latest *entry, hot bool) {
 	now := c.clock.Load()
 	for {

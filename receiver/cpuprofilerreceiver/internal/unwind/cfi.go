@@ -24,8 +24,8 @@ type state struct {
 	ra, fp location
 }
 
-// maxRemembered is the maximum number of remembered states.
-// Compilers nest only one level.
+// maxRemembered is the maximum number of states that are remembered at the same time.
+// Compilers need only one.
 const maxRemembered = 16
 
 // machine executes call frame instructions.

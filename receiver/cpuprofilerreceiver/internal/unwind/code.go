@@ -62,8 +62,8 @@ type frameState struct {
 	// saved is the depth at which the caller's frame pointer is stored. It is 0 if the
 	// frame pointer is not stored.
 	saved int32
-	// framed reports whether the frame pointer has the value that the stack pointer had at
-	// the depth base.
+	// framed reports whether the frame pointer holds an earlier value of the stack pointer.
+	// base is the depth at which the stack pointer had this value.
 	framed       bool
 	base         int32
 	root, signal bool
@@ -100,7 +100,7 @@ func (b *tableBuilder) addCode(f *elffile.File) error {
 	return nil
 }
 
-// addressRange is the range from start to before end.
+// addressRange is the range of addresses from start (inclusive) to end (exclusive).
 type addressRange struct{ start, end uint64 }
 
 // gaps returns the ranges of code without a function that are larger than padding.
@@ -230,9 +230,11 @@ func (in *instruction) fill(d *x86asm.Inst) {
 }
 
 // derive adds the rules of decoded code. A function starts at the target of a call. It also
-// starts after the end of another function, or after a call followed by padding, unless a
-// jump leads there. The target of a jump has the frame state of the jump, which may come
-// later in the code. So two passes find the states, and the third pass adds the rules.
+// starts after the end of another function, or after a call followed by padding, unless the
+// instruction there is the target of a jump.
+//
+// The target of a jump has the frame state of the jump, which may come later in the code.
+// Therefore, two passes find the states, and the third pass adds the rules.
 func (b *tableBuilder) derive(code []instruction) {
 	begins := make(map[uint64]bool)
 	jumps := make(map[uint64]frameState)

@@ -9,13 +9,14 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 )
 
-// sizes chooses the number of bytes that the kernel copies of each stack, based on
-// the bytes that unwinding needed. The kernel copies the same number for all
-// programs. The number grows when the copies of one program are too short. Several
-// seconds may pass before such copies are read, so the number grows at once to the
-// initial size, which is enough for most programs. The number shrinks after
-// calmBatches batches in which all programs needed less. The initial size is a guess,
-// so the first batch may already shrink it.
+// sizes chooses the number of bytes that the kernel copies of each stack, based on the bytes
+// that unwinding needed. The number is the same for all programs.
+//
+// The number grows when the copies of one program are too short. It then grows at once to at
+// least the initial size, which is enough for most programs, because several seconds may
+// pass until larger copies are read. The number shrinks after calmBatches batches in which
+// all programs needed less. The initial size is only a guess, so the first batch may already
+// shrink it.
 type sizes struct {
 	// initial is the configured size.
 	initial int
@@ -41,12 +42,12 @@ const (
 	leastCopy = 2048
 	levels    = 6
 
-	// A size is too small for a program if more than 1/tolerated of its samples, and at
-	// least leastCut samples, need more.
+	// A size is too small for a program if more than 1/tolerated of the program's samples,
+	// and at least leastCut samples, need a larger size.
 	tolerated = 50
 	leastCut  = 8
-	// calmBatches is the number of calm batches before the size shrinks. They take half a
-	// minute with the default export interval.
+	// calmBatches is the number of calm batches before the size shrinks. With the default
+	// export interval, the size shrinks after half a minute.
 	calmBatches = 6
 	// maxPrograms is the maximum number of programs that are counted separately in a
 	// batch. All further programs count as one program.
@@ -87,7 +88,7 @@ func (s *sizes) add(of program, needed int, cut bool) {
 	}
 }
 
-// set sets the current size.
+// set changes the current size and discards the counts for the old size.
 func (s *sizes) set(bytes int) {
 	s.bytes, s.calm, s.calmed = bytes, 0, 0
 	clear(s.programs)

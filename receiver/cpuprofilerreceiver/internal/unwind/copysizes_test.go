@@ -77,8 +77,8 @@ func TestNeedsOfManyProgramsAreBounded(t *testing.T) {
 	require.LessOrEqual(t, len(s.programs), maxPrograms+1)
 }
 
-// TestProgramsBeyondTheBoundCountAsOne checks that all programs beyond the limit count as
-// one program. Their need for larger copies must have an effect.
+// TestProgramsBeyondTheBoundCountAsOne checks that all programs beyond the limit count as one
+// program. If their copies are too short, the size must still grow.
 func TestProgramsBeyondTheBoundCountAsOne(t *testing.T) {
 	s := newSizes(2048)
 	for i := range maxPrograms {

@@ -195,8 +195,8 @@ type frames struct {
 	skipped int
 }
 
-// read reads the section. It skips invalid entries. It returns an error if an entry
-// extends beyond the end of the section, because the next entry cannot be found.
+// read reads the section and skips invalid entries. It returns an error if an entry extends
+// beyond the end of the section, because the next entry cannot be found.
 func (f *frames) read(section []byte) error {
 	f.cies = make(map[int]*cie)
 	for r := (reader{data: section}); r.more(); {
@@ -347,7 +347,8 @@ func (f *frames) readFunction(e *reader, c *cie) bool {
 	return true
 }
 
-// codeOf counts the bytes of one function for each way of finding its caller.
+// codeOf counts the code bytes of one function. It counts code whose caller is found through
+// the frame pointer separately from other code.
 type codeOf struct {
 	start, from uint64
 	last        rule

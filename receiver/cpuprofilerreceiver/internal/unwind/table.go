@@ -80,7 +80,8 @@ type Table struct {
 	segments []segment
 	// base is the link-time address that pcs are relative to.
 	base uint64
-	// pcs is sorted. rules[rows[i]] is valid from pcs[i] to before pcs[i+1].
+	// pcs is sorted. rules[rows[i]] applies to the addresses from pcs[i] up to, but not
+	// including, pcs[i+1].
 	pcs   []uint32
 	rows  []uint16
 	rules []rule
@@ -94,8 +95,8 @@ type Table struct {
 	incomplete bool
 }
 
-// coverage counts the bytes of code for each way of finding the caller. It
-// excludes prologues and epilogues.
+// coverage counts code bytes, separately for code with frame pointers, Go code and other
+// code. Bytes of prologues and epilogues are not counted.
 type coverage struct {
 	framePointer, other, golang uint64
 }
@@ -229,7 +230,8 @@ func (b *tableBuilder) begin(start, end uint64) bool {
 	if start >= end || end > b.limit {
 		return false
 	}
-	// During the build, a function takes more memory than a row.
+	// The number of functions is limited too, because a function uses more memory than a row
+	// during the build.
 	if len(b.functions) >= b.maxRows {
 		b.t.incomplete = true
 		return false
@@ -238,9 +240,9 @@ func (b *tableBuilder) begin(start, end uint64) bool {
 	return true
 }
 
-// row adds a rule to the last function, valid from a link-time address on. The rows of a
-// function are added in the order of addresses. A row at the address of the last row
-// replaces the last row. row returns false if the table has no room.
+// row adds a rule to the last function. The rule applies from a link-time address on. The
+// rows of a function are added in the order of addresses. A row at the address of the last
+// row replaces the last row. row returns false if the table has no room.
 func (b *tableBuilder) row(addr uint64, r rule) bool {
 	f := &b.functions[len(b.functions)-1]
 	rel := addr - b.t.base
@@ -268,8 +270,8 @@ func (b *tableBuilder) row(addr uint64, r rule) bool {
 	return true
 }
 
-// finish builds the table from the functions, sorted by address. If functions overlap,
-// the function that starts first takes precedence. If they start at the same address, the
+// finish builds the table from the functions, sorted by address. If functions overlap, the
+// function that starts first takes precedence. If functions start at the same address, the
 // function that was added first takes precedence.
 func (b *tableBuilder) finish() *Table {
 	t := b.t

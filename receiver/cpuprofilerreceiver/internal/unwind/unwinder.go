@@ -359,7 +359,7 @@ func (u *unwinder) splice(w *walk, n int, chain []uint64, r *rule, end End, mapp
 	if r.flags&flagGo == 0 && (r.cfa == cfaNone || u.table == nil || !u.table.FramePointers()) || len(chain) < 2 {
 		return u.frames[:n], end
 	}
-	// A recursive function is in the chain several times.
+	// The frames are counted because a recursive function is in the chain several times.
 	times := 0
 	for _, pc := range u.frames[1:n] {
 		if pc == w.pc {

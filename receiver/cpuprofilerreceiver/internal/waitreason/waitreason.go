@@ -3,11 +3,13 @@
 
 // Package waitreason finds the wait reason of a blocked thread from the kernel functions
 // on its stack. The search starts at the innermost function and goes outward. The first
-// function in the table decides. For example, a thread that receives from a socket may
-// first have to read the page of its buffer from a file. Such a thread waits for the
-// disk. A thread that waits until another thread releases a socket waits for a lock. If
-// no function is in the table, the wait reason is "other". This includes poll, select and
-// epoll_wait, because their stacks do not show the kind of descriptors.
+// function that is in the table determines the wait reason.
+//
+// For example, a thread that receives from a socket may first have to read the page of its
+// buffer from a file. The wait reason of this thread is the disk. The wait reason of a
+// thread that waits until another thread releases a socket is a lock. If no function is in
+// the table, the wait reason is "other". This includes poll, select and epoll_wait, because
+// their stacks do not show the kind of descriptors.
 //
 // The names are valid for Linux 4.18 to 6.18. The names of 6.18 are from the stacks of
 // waiting programs (testdata/stacks.txt) and from its kallsyms. The names of 4.18 to 6.8
@@ -83,10 +85,11 @@ var functions = map[samples.Wait]string{
 		alarm_timer_nsleep alarmtimer_do_nsleep sys_nanosleep sys_clock_nanosleep
 		timerfd_read timerfd_read_iter`,
 
-	// These functions end the search before an outer function decides. io_uring waits for
-	// requests of any kind. Kernels released in July 2023 call io_schedule for these waits.
-	// Page migration, page faults and allocations may happen within any of the functions
-	// above. Netlink sockets do not use a network. The last function is for frozen cgroups.
+	// These functions end the search before an outer function determines a wrong reason.
+	// io_uring waits for requests of any kind, and kernels released in July 2023 call
+	// io_schedule for these waits. Page migration, page faults and allocations may happen
+	// within any of the functions above. Netlink sockets do not use a network. The last
+	// function is for frozen cgroups.
 	samples.WaitOther: `
 		io_cqring_wait
 		migration_entry_wait_on_locked softleaf_entry_wait_on_locked __migration_entry_wait

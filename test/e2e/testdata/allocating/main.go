@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command allocating allocates memory in pieces of 4096 bytes. One function allocates three
-// pieces for each piece that another function allocates. The program allocates little at
-// first. While it is busy, it allocates as much as it can. Then it allocates little again.
+// pieces for each piece that another function allocates. The program allocates as much as it
+// can while it is busy, and little before and afterwards.
 package main
 
 import (

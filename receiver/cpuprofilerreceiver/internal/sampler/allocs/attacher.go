@@ -129,7 +129,7 @@ func (a *attacher) find(ctx context.Context) {
 	a.failing = err != nil
 }
 
-// update attaches to the wanted processes and detaches from all others.
+// update attaches to the wanted processes and detaches from all other processes.
 func (a *attacher) update(ctx context.Context) {
 	want := make(map[int]procfs.Process, len(a.wanted))
 	for _, p := range a.wanted {

@@ -115,7 +115,7 @@ func BenchmarkHit(b *testing.B) {
 	})
 }
 
-// BenchmarkSlowdown lets a program allocate memory, alternately without and with the
+// BenchmarkSlowdown makes a program allocate memory, alternately without and with the
 // sampler. It reports the additional CPU time that the program needs with the sampler,
 // and half the width of the 95 % confidence interval.
 func BenchmarkSlowdown(b *testing.B) {

@@ -19,9 +19,9 @@ import (
 )
 
 // TestStacksThroughC covers allocations in Go functions that were called by C. Frame
-// pointers lead from these functions into C code, which runs on another stack. They lead
-// further only if the C code has frame pointers. A stack that does not reach the Go code
-// that called C must be marked as truncated.
+// pointers lead from these functions into C code, which runs on another stack. The frame
+// pointers lead further only if the C code has frame pointers. A stack that does not
+// reach the Go code that called C must be marked as truncated.
 func TestStacksThroughC(t *testing.T) {
 	skipWithoutProbes(t)
 	hosttest.Tool(t, "gcc")

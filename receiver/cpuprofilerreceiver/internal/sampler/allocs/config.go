@@ -13,14 +13,15 @@ import (
 // Config is the configuration block "allocations". The sampler needs CAP_SYS_ADMIN, or
 // CAP_PERFMON on kernels that accept it for uprobes.
 type Config struct {
-	// When is hot (only the units that cpu_trigger marks as hot, which needs a hot_units
-	// extension) or always. The default is hot with that extension, and always without it.
-	// While attached, the sampler slows down the profiled programs, and other programs with
-	// the same file, by a few microseconds per 512 KiB allocated.
+	// When is hot or always. With hot, only the units that cpu_trigger marks as hot are
+	// sampled, which needs a hot_units extension. If this extension is configured, the
+	// default is hot. Otherwise, the default is always. While attached, the sampler slows
+	// down the profiled programs, and other programs with the same file, by a few
+	// microseconds per 512 KiB allocated.
 	When sampler.When `mapstructure:"when"`
 	// MaxSamplesPerMinute is the number of samples that are kept per process, 0 to
-	// 1000000. They are chosen at random, and their values are scaled. Default 200. 0
-	// keeps all samples.
+	// 1000000. The kept samples are chosen at random, and their values are scaled. The
+	// default is 200. If MaxSamplesPerMinute is 0, all samples are kept.
 	MaxSamplesPerMinute int `mapstructure:"max_samples_per_minute"`
 
 	// prevents unkeyed literal initialization

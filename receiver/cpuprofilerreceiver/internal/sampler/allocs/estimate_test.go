@@ -47,8 +47,9 @@ func TestRoundingIsRightOnAverage(t *testing.T) {
 }
 
 // TestReservoirKeepsEachWithTheSameProbability counts how often each position of a stream
-// is kept. With this number of runs, each count has a normal distribution around its
-// mean. So the sum of the squared deviations has a chi-squared distribution.
+// is kept. The number of runs is large enough that each count has a normal distribution
+// around its mean. The sum of the squared deviations therefore has a chi-squared
+// distribution.
 func TestReservoirKeepsEachWithTheSameProbability(t *testing.T) {
 	const k, n, runs = 16, 100, 20_000
 	r := rand.New(rand.NewPCG(3, 4))
@@ -71,15 +72,15 @@ func TestReservoirKeepsEachWithTheSameProbability(t *testing.T) {
 	for _, c := range kept {
 		chi += (c - runs*p) * (c - runs*p) / (runs * p * (1 - p))
 	}
-	// The counts of a run always add up to k. This removes one degree of freedom and
-	// increases the other terms by the factor n/(n-1).
+	// The counts of a run always add up to k. This constraint removes one degree of
+	// freedom and increases the other terms by the factor n/(n-1).
 	const freedom = n - 1
 	chi *= float64(n-1) / n
 	require.InDelta(t, freedom, chi, 4.5*math.Sqrt(2*freedom))
 }
 
-// TestLimiterIsUnbiased estimates the totals of streams of allocations. Each stream has a
-// different order of sizes. The mean of the estimates must equal the true total.
+// TestLimiterIsUnbiased estimates the totals of streams of allocations, which differ in
+// the order of sizes. The mean of the estimates must equal the true total.
 func TestLimiterIsUnbiased(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	streams := map[string]func(i int) float64{

@@ -37,8 +37,8 @@ type allocation struct {
 type reader struct {
 	cfg  Settings
 	link *link
-	// most is the number of samples of each process that are kept between two calls of
-	// Flush. 0 means all.
+	// most is the maximum number of samples of each process that are kept between two
+	// calls of Flush. 0 means that all samples are kept.
 	most    int
 	rec     perfevent.Record
 	uprobes *perfevent.Session // at the last read
@@ -133,9 +133,9 @@ func (r *reader) count(now perfevent.Stats) {
 	r.stats = now
 }
 
-// handle processes one record. Some records belong to processes that are not sampled. A
-// uprobe is attached to a file, so every process that executes code of the file can hit
-// the uprobe. Names and mappings are recorded for every process.
+// handle processes one record. Some records belong to processes that are not sampled,
+// because a uprobe is attached to a file, and every process that executes code of the
+// file can hit it. Names and mappings are recorded for every process.
 func (r *reader) handle(rec *perfevent.Record) {
 	switch rec.Type {
 	case perfevent.TypeSample:
@@ -161,7 +161,7 @@ func (r *reader) handle(rec *perfevent.Record) {
 	}
 }
 
-// hit processes a sampled allocation. If the stack is known, it allocates no memory.
+// hit processes a sampled allocation. For a known stack, hit allocates no memory.
 func (r *reader) hit(m *member, rec *perfevent.Record) {
 	r.counts.Read++
 	m.program.hit.Store(true)

@@ -54,8 +54,8 @@ type Settings struct {
 	attach.Config
 	// Root is the folder where the host's root is mounted. "" means "/".
 	Root string
-	// Find returns the processes to sample. It is called every DiscoveryInterval, because a
-	// process may execute another program, and whenever Changed receives.
+	// Find returns the processes to sample. Find is called whenever Changed receives, and
+	// also every DiscoveryInterval, because a process may execute another program.
 	Find func(context.Context) ([]procfs.Process, error)
 	Sink Sink
 	// Sampled remembers which processes were sampled. It may be nil.
@@ -108,7 +108,7 @@ type link struct {
 	again chan struct{}
 
 	// uprobes is nil while sampling is off. members contains the sampled processes. The
-	// attacher writes both, and the reader reads them.
+	// attacher writes uprobes and members, and the reader reads uprobes and members.
 	uprobes atomic.Pointer[perfevent.Session]
 	members atomic.Pointer[map[int]*member]
 }

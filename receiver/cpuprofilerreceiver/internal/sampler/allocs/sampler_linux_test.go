@@ -105,8 +105,8 @@ func start(t testing.TB, path string, rate int) *allocator {
 	return a
 }
 
-// allocate lets the program allocate memory. It returns the
-// counts of the program's runtime.
+// allocate makes the program allocate memory. It returns the counts of the program's
+// runtime.
 func (a *allocator) allocate(kind string, bytes, threads int) (counted counts) {
 	a.t.Helper()
 	_, err := fmt.Fprintln(a.in, kind, bytes, threads)
@@ -119,8 +119,8 @@ func (a *allocator) allocate(kind string, bytes, threads int) (counted counts) {
 	return counted
 }
 
-// allocateInPieces reads all samples of a piece before the next piece is allocated.
-// Otherwise samples would be lost on a busy machine.
+// allocateInPieces reads all samples of a piece before the next piece is allocated,
+// because samples would otherwise be lost on a busy machine.
 func (a *allocator) allocateInPieces(s *Sampler, kind string, bytes int) (all counts) {
 	a.t.Helper()
 	const pieces = 30
@@ -239,10 +239,10 @@ func sampling(t testing.TB, a *allocator, change func(*Settings)) (*testSampler,
 	return s, to, logs
 }
 
-// estimated is a sampler's estimate of a program's allocations. The standard
-// deviations are estimated from the samples as well. Each sample was drawn
-// independently with its own probability p. So the variance of the sum of v/p is
-// estimated by the sum of (1-p)(v/p)².
+// estimated is a sampler's estimate of a program's allocations. The standard deviations
+// are estimated from the samples as well. Each sample was drawn independently with its
+// own probability p, so the sum of (1-p)(v/p)² is an estimate of the variance of the sum
+// of v/p.
 type estimated struct{ bytes, objects, bytesSD, objectsSD, n float64 }
 
 func estimate(objects, space []event, sizeOf func(i int) float64) (e estimated) {
@@ -257,9 +257,9 @@ func estimate(objects, space []event, sizeOf func(i int) float64) (e estimated) 
 	return e
 }
 
-// TestKernelEstimatesAgreeWithTheRuntimesCounts compares the estimates with
-// MemStats, for each Go release. The rates give so many samples that four
-// standard deviations are less than 5 %.
+// TestKernelEstimatesAgreeWithTheRuntimesCounts compares the estimates with MemStats, for
+// each Go release. The rates are chosen so that there are enough samples for four
+// standard deviations to be less than 5 %.
 func TestKernelEstimatesAgreeWithTheRuntimesCounts(t *testing.T) {
 	skipWithoutProbes(t)
 	for _, release := range releases {
@@ -285,10 +285,11 @@ func TestKernelEstimatesAgreeWithTheRuntimesCounts(t *testing.T) {
 						if enough && near {
 							break
 						}
-						// The comparison is repeated, because an estimate can be far off
-						// by chance. The runtime sometimes allocates a small object. A
-						// sampled small object among large objects represents thousands
-						// of objects. A wrong estimate would be far off each time.
+						// The comparison is repeated, because even a correct estimate can be
+						// far off by chance. For example, the runtime sometimes allocates a
+						// small object. If this object is sampled among large objects, it
+						// represents thousands of objects. A faulty estimate would be far off
+						// each time.
 					}
 					for what, v := range map[string][3]float64{
 						"bytes":   {got.bytes, want.bytes, got.bytesSD},
@@ -303,7 +304,7 @@ func TestKernelEstimatesAgreeWithTheRuntimesCounts(t *testing.T) {
 	}
 }
 
-// compare lets a program allocate in pieces, so that the sampler keeps up on a busy
+// compare makes a program allocate in pieces, so that the sampler keeps up on a busy
 // machine. It returns the counts of the program's runtime and the sampler's estimates.
 func compare(t *testing.T, a *allocator, s *Sampler, to *sink, kind string, bytes int) (want counts, got estimated) {
 	t.Helper()

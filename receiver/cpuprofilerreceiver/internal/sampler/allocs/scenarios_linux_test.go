@@ -239,8 +239,8 @@ func TestKernelLimiterKeepsTheTotalsOfAProcess(t *testing.T) {
 	require.Len(t, objects, 200)
 	st := s.Stats()
 	require.Equal(t, st.Read-200, st.RateLimited)
-	// Nearly all allocations are pages, and all pages have the same size. So the estimate
-	// from the kept samples is as exact as an estimate from all samples.
+	// Nearly all allocations are pages, and all pages have the same size. Therefore, the
+	// estimate from the kept samples is as exact as an estimate from all samples.
 	sd := want.bytes / math.Sqrt(float64(st.Read))
 	require.InDelta(t, want.bytes, sum(space), 5*sd+0.02*want.bytes)
 	for i := 1; i < len(objects); i++ {
@@ -413,7 +413,7 @@ func TestMissingRightIsLoggedOnceWithItsName(t *testing.T) {
 	require.Contains(t, string(out), "--- PASS: TestUnprivileged")
 }
 
-// TestUnprivileged runs as another user. TestMissingRightIsLoggedOnceWithItsName starts it.
+// TestUnprivileged is started by TestMissingRightIsLoggedOnceWithItsName as another user.
 func TestUnprivileged(t *testing.T) {
 	path := os.Getenv("ALLOCATOR")
 	if path == "" {
@@ -462,8 +462,8 @@ func TestProgramThatDoesNotAnswerCostsItself(t *testing.T) {
 	require.NoError(t, err)
 	local := start(t, path, -1)
 	mount := hosttest.NewMount(t, map[string][]byte{"allocator": content})
-	// This process serves the file system. If it executed a program from the mount, it
-	// would wait for itself. So a shell executes the program.
+	// This process serves the file system, so it would wait for itself if it executed a
+	// program from the mount. Therefore, a shell executes the program.
 	remote := exec.Command("sh", "-c", `read line && exec "$0"`, filepath.Join(mount.Dir, "allocator"))
 	in, err := remote.StdinPipe()
 	require.NoError(t, err)

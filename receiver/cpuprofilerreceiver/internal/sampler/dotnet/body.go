@@ -21,9 +21,9 @@ const maxBodies = 64 << 20
 // errNoMemory is returned when maxBodies is reached.
 var errNoMemory = errors.New("too many large bodies are being read")
 
-// memory bounds the memory for reading bodies. The memory of a request grows with the bytes
-// that have arrived, not with the announced length. So stalled senders need little memory,
-// and do not block others.
+// memory bounds the memory for reading bodies. The memory of a request grows with the
+// bytes that have arrived, not with the announced length. Stalled senders therefore need
+// little memory, and do not block other senders.
 type memory struct {
 	left  *semaphore.Weighted // remaining bytes
 	small sync.Pool           // of *[]byte with a capacity of at most smallBody
@@ -66,7 +66,6 @@ func (b *body) read(from io.Reader) error {
 	}
 }
 
-// grow increases the capacity to size bytes.
 func (b *body) grow(size int) error {
 	if size > smallBody {
 		more := int64(size-smallBody) - b.taken
@@ -82,7 +81,6 @@ func (b *body) grow(size int) error {
 	return nil
 }
 
-// free releases the memory of the body.
 func (b *body) free() {
 	b.memory.left.Release(b.taken)
 	b.memory.small.Put(b.small)

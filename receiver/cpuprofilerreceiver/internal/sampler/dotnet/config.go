@@ -28,8 +28,8 @@ type Config struct {
 	// localhost:4319. With transport unix, the endpoint is the path of a socket.
 	// MaxRequestBodySize is always maxBody.
 	ServerConfig confighttp.ServerConfig `mapstructure:",squash"`
-	// SocketMode is the file mode of the socket, which decides who may connect. Default
-	// 0660. It has an effect only if transport is unix.
+	// SocketMode is the file mode of the socket, which decides who may connect. The
+	// default is 0660. SocketMode has an effect only if transport is unix.
 	SocketMode SocketMode `mapstructure:"socket_mode"`
 
 	// prevents unkeyed literal initialization
@@ -72,8 +72,8 @@ var compressions = []string{"", "gzip"}
 func DefaultConfig() Config {
 	server := confighttp.NewDefaultServerConfig()
 	server.NetAddr.Endpoint = "localhost:4319"
-	// A buffer is small, and its sender is near. Longer timeouts would only let stalled
-	// senders block others.
+	// A buffer is small, and its sender is near. With longer timeouts, stalled senders
+	// would only block other senders for longer.
 	server.ReadHeaderTimeout = 5 * time.Second
 	server.ReadTimeout = 10 * time.Second
 	server.WriteTimeout = 10 * time.Second

@@ -29,9 +29,9 @@ const (
 // recently used resource is forgotten.
 const maxResources = 1024
 
-// Differences between sample times and this host's clock are logged if they exceed
-// offClock. Backends refuse samples that are older than an hour. offClock is also the
-// maximum time between two consecutive samples in one profile.
+// offClock is the maximum difference between a sample's time and this host's clock that
+// is not logged. Backends refuse samples that are older than an hour. offClock is also
+// the maximum time between two consecutive samples in one profile.
 const offClock = time.Hour
 
 // Intake turns buffers into samples.
@@ -223,9 +223,9 @@ func (b *buffer) sample(s *nativeformat.Sample) {
 	switch b.kind {
 	case nativeformat.ThreadSamples:
 		k.Type, k.Selected = samples.DotnetThreads, s.Selected
-		// The profiler takes no selective samples while it samples all threads. So this sample of
-		// a selected thread replaces one selective sample, and has the period of that sample.
-		// Other selective samples cover the rest of the interval.
+		// The profiler takes no selective samples while it samples all threads. This sample
+		// of a selected thread therefore replaces one selective sample, and gets the period
+		// of a selective sample. Other selective samples cover the rest of the interval.
 		if s.Selected && b.from.selected > 0 {
 			k.Period = min(k.Period, b.from.selected)
 		}
@@ -256,8 +256,8 @@ func (b *buffer) addEvent(k samples.Key, at, value int64) (lost int) {
 	return 1
 }
 
-// keepTime records the time of a sample. If a sender's clock was set, or if its buffers are
-// old, the following samples go into a new profile. So no profile spans years.
+// keepTime records the time of a sample. If a sender's clock was set, or if its buffers
+// are old, the following samples go into a new profile, so that no profile spans years.
 func (r *resource) keepTime(at, now int64, log *zap.Logger) {
 	if r.last != 0 && time.Duration(at-r.last).Abs() > offClock {
 		again := *r.Resource

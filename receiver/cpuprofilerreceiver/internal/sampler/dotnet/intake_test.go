@@ -673,8 +673,8 @@ func TestTenThousandNamesAndOneMore(t *testing.T) {
 	}
 	got := r.post(t, threadSamplesPath+"?interval=1", e.Bytes())
 	require.Equal(t, http.StatusAccepted, got.code)
-	// A buffer of the profiler is too small for more than MaxCode names. So the test builds a
-	// larger body.
+	// The profiler's buffers are too small for more than MaxCode names, so the test builds
+	// a larger body.
 	var body []byte
 	body = append(body, 1, 0, 0, 0, 1)
 	body = binary.BigEndian.AppendUint64(body, uint64(recorded.UnixMilli()))
@@ -701,8 +701,8 @@ func TestTenThousandNamesAndOneMore(t *testing.T) {
 
 func TestMemoryIsASmallMultipleOfTheInput(t *testing.T) {
 	r := newRig(t, nil)
-	// A sample with a single frame is the smallest sample. So a body of 1 MiB
-	// contains as many samples as possible.
+	// A sample with a single frame is the smallest sample. With such samples, a body of 1
+	// MiB contains as many samples as possible.
 	var body []byte
 	body = append(body, 1, 0, 0, 0, 1)
 	body = binary.BigEndian.AppendUint64(body, uint64(recorded.UnixMilli()))

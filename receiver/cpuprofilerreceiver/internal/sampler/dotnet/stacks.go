@@ -98,9 +98,9 @@ func (s *stacks) location(n nativeformat.Name) *samples.Location {
 
 // locationOf returns the location of a frame by its name. The name is shown as received,
 // because its argument types distinguish overloads. Backends that show only names would
-// otherwise merge the overloads. A name with control characters could pass for another
-// text on a screen or in a log. It is shown in a readable form, and the received name
-// becomes the system name.
+// otherwise merge the overloads. A name with control characters could look like another
+// text on a screen or in a log. Therefore, such a name is shown in a readable form, and
+// the received name becomes the system name.
 func locationOf(name string) *samples.Location {
 	l := &samples.Location{Type: samples.FrameDotnet, Resolved: true, Lines: []samples.Line{{Function: name}}}
 	if name == nativeFrame {

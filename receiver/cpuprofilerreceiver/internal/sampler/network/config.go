@@ -18,9 +18,9 @@ type Config struct {
 	// default is hot. Otherwise, the default is always. While attached, the sampler slows
 	// down the profiled programs by 0.1 µs per call on a socket.
 	When sampler.When `mapstructure:"when"`
-	// MaxEventsPerSecond is the maximum number of sampled calls per second, from 1 to 1000000.
-	// Above this rate, one of several calls is sampled, and values are scaled. Large calls are
-	// sampled more often. Default 10000.
+	// MaxEventsPerSecond is the maximum number of sampled calls per second, from 1 to
+	// 1000000. Above this rate, one of several calls is sampled, and values are scaled.
+	// Large calls are sampled more often. The default is 10000.
 	MaxEventsPerSecond int `mapstructure:"max_events_per_second"`
 
 	// prevents unkeyed literal initialization

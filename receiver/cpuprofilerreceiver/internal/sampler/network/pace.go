@@ -13,9 +13,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 )
 
-// pace decides how many calls are sampled. It determines the number of bytes per sample
-// for each target and kind. A flow that needs less than its share of the bound is sampled
-// completely. pace does no I/O and has no clock.
+// pace determines the fraction of calls that are sampled, by setting the number of bytes
+// per sample for each target and kind. A flow that needs less than its share of the bound
+// is sampled completely. pace does no I/O and has no clock.
 type pace struct {
 	// most is the bound on samples per second.
 	most  int
@@ -70,7 +70,7 @@ const (
 	// span is the time between two adjustments of the sampling rates. Too many samples
 	// cause an earlier adjustment.
 	span = int64(200 * time.Millisecond)
-	// leastSpan is the shortest span that gives a meaningful rate.
+	// leastSpan is the shortest span from which a meaningful rate can be computed.
 	leastSpan = int64(10 * time.Millisecond)
 	// calmSpans is the number of calm spans before more calls are sampled again.
 	calmSpans = 10
@@ -153,9 +153,8 @@ func (p *pace) forget(of *perfevent.Attachment) {
 	}
 }
 
-// next returns the means to set now. These are the means that have changed, and the
-// means of sources for which n is drawn again. cpus and sources are the numbers of
-// CPUs and sources.
+// next returns the means to set now. A mean is set if it has changed, or if n is drawn
+// again for its source. cpus and sources are the numbers of CPUs and sources.
 func (p *pace) next(now int64, cpus, sources int) (c changes) {
 	elapsed := now - p.begin
 	early := elapsed >= leastSpan && int64(p.total)*int64(time.Second) > int64(p.most)*span
@@ -278,8 +277,8 @@ func (p *pace) restart(now int64) {
 }
 
 // draw returns a random number around the mean. The number is not divisible by 2, 3, 5 or
-// 7, unless it is 5 or 7. Most programs make calls in a loop. With a divisible number, the
-// same calls of the loop would be sampled each time.
+// 7, unless it is 5 or 7. Most programs make calls in a loop, so a divisible number could
+// sample the same calls of the loop each time.
 func draw(mean int, intN func(int) int) int {
 	if mean <= 1 {
 		return 1

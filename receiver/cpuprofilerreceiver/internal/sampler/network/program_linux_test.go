@@ -70,8 +70,8 @@ func carryOut(words []string) (t tally, err error) {
 	return t, errors.New("no such order")
 }
 
-// pair returns two connected sockets. Bytes are written to from and are read from to. The
-// function end closes both sockets.
+// pair returns two connected sockets. Bytes that are written to the socket from can be read
+// from the socket to. The function end closes both sockets.
 func pair(network string) (from io.Writer, to io.Reader, end func(), err error) {
 	address := map[string]string{"tcp4": "127.0.0.1:0", "udp4": "127.0.0.1:0", "tcp6": "[::1]:0", "udp6": "[::1]:0"}[network]
 	dir := ""

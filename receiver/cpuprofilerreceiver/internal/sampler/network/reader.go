@@ -50,7 +50,8 @@ type reader struct {
 // Options implements attach.Reader.
 func (r *reader) Options(f *attach.Found) perfevent.Options {
 	r.loop.PrepareStacks(f)
-	// The kernel part of these stacks is the same for all calls.
+	// Only user-space stacks are recorded, because the kernel part of these stacks is the
+	// same for all calls.
 	o := perfevent.Options{Kernel: perfevent.KernelTime, UserStack: r.cfg.Stacks.Copied()}
 	if found := r.found.Load(); found != nil {
 		o.Tracepoints = found.tracepoints

@@ -197,8 +197,8 @@ func (r *rig) attach(to attach.Finding) {
 }
 
 // everyCall waits until every call of the attached targets is sampled. From then on, the
-// number of samples is known in advance. It reads twice, because only the statistics of
-// the second read are certain to be newer than the attachment.
+// number of samples is known in advance. everyCall reads twice, because only the
+// statistics of the second read are certain to be newer than the attachment.
 func (r *rig) everyCall() {
 	r.t.Helper()
 	r.read()
@@ -329,9 +329,9 @@ func TestProcessesAreTargets(t *testing.T) {
 	require.Equal(t, sum{n.Sends, n.Sent}, sent)
 }
 
-// TestTargetsAreFilteredWhereTheyHaveNoEventsOfTheirOwn uses events on all CPUs.
-// The whole host is always sampled with such events. Processes are sampled with
-// them on kernels before Linux 6.12.
+// TestTargetsAreFilteredWhereTheyHaveNoEventsOfTheirOwn uses events on all CPUs. The
+// whole host is always sampled with such events. Before Linux 6.12, processes are also
+// sampled with such events.
 func TestTargetsAreFilteredWhereTheyHaveNoEventsOfTheirOwn(t *testing.T) {
 	for name, host := range map[string]bool{"the host": true, "processes": false} {
 		t.Run(name, func(t *testing.T) {
@@ -353,7 +353,7 @@ func TestTargetsAreFilteredWhereTheyHaveNoEventsOfTheirOwn(t *testing.T) {
 			r.read()
 			sent, _, _ := r.to.of("net_sent")
 			require.Equal(t, n.Sends, sent.events)
-			// The first sample on a CPU also represents earlier calls. These calls were made while
+			// The first sample on a CPU also represents earlier calls, which were made while
 			// only some calls were sampled.
 			require.InEpsilon(t, n.Sent, sent.value, 0.05)
 		})
@@ -393,9 +393,9 @@ func TestConnectsAreCountedWithThoseThatFail(t *testing.T) {
 	require.Equal(t, map[string]sum{"connectOnePart": all}, functions)
 }
 
-// TestKernelBytesAreScaledAboveTheBound lets a program make many more calls than may be
-// sampled. The calls have three sizes. The number of samples must stay within the bound,
-// and their values must add up to the bytes of all calls.
+// TestKernelBytesAreScaledAboveTheBound runs a program that makes many more calls than
+// may be sampled. The calls have three sizes. The number of samples must stay within the
+// bound, and the values of the samples must add up to the bytes of all calls.
 func TestKernelBytesAreScaledAboveTheBound(t *testing.T) {
 	// The calls after the last sample are missing from the values. The events of a process
 	// count the calls of each thread separately, so more calls are missing than in a cgroup.

@@ -60,11 +60,11 @@ const (
 	messagePeek   = 2 // MSG_PEEK
 )
 
-// classes are the size classes of calls. Each class has separate events. least is the
-// minimum size of a class, and typical is a typical size. There are only a few classes,
-// because each class costs time in every call. every is the initial number of calls per
-// sample of a new target. It is above 1 for small calls, because the reader may be late
-// on a busy host.
+// classes are the size classes of calls. Each class has separate events, which cost time
+// in every call, so there are only a few classes. least is the minimum size of a class,
+// and typical is a typical size. every is the initial number of calls per sample of a new
+// target. For small calls, every is above 1, because the reader may be late on a busy
+// host.
 var classes = [...]struct{ least, typical, every int }{{1, 64, 61}, {256, 1 << 10, 5}, {4 << 10, 16 << 10, 1}, {64 << 10, 128 << 10, 1}}
 
 const (

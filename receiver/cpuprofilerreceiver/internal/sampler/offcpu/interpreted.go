@@ -35,8 +35,8 @@ func newInterpreted(s *perfevent.Sample, whole bool) *interpreted {
 	return in
 }
 
-// until returns the caller of a wait that ends at the given time. If the frames were read
-// before this time, the caller has these frames.
+// until returns the caller of a wait that ends at the given time. If the interpreted
+// frames were read before this time, the returned caller contains these frames.
 func (c caller) until(time int64) caller {
 	if in := c.interpreted; in != nil && in.stack != nil && in.read <= time {
 		c.stack, c.span = in.stack, in.span

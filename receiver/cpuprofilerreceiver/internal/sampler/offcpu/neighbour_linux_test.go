@@ -112,9 +112,9 @@ func TestTimeBesideANoisyNeighbour(t *testing.T) {
 	timesBesideNeighbour(t, []string{"process", "cgroup", "host"}, 1, 100, "somewhere")
 }
 
-// TestKernelTimeBesideANoisyNeighbour repeats the measurement many times. The
-// neighbour causes most switches on a quiet machine. With the race detector, the
-// reader may be too late even there.
+// TestKernelTimeBesideANoisyNeighbour repeats the measurement many times. The neighbour
+// causes most switches on a quiet machine. With the race detector, the reader may be too
+// late even on a quiet machine.
 func TestKernelTimeBesideANoisyNeighbour(t *testing.T) {
 	timesBesideNeighbour(t, []string{"process", "cgroup", "host"}, 20, 40, "quiet")
 }

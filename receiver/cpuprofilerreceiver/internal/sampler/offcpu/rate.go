@@ -7,8 +7,8 @@ package offcpu
 
 import "time"
 
-// rate decides which fraction of the switches is sampled. It also decides when there are
-// too many switches to read.
+// rate determines the fraction of the switches that is sampled. It also determines when
+// sampling must pause, because there are too many switches to read.
 type rate struct {
 	// most is the number of switches per second that are cheap to read. stacks is the bound
 	// on sampled stacks per second, with stacks <= most.
@@ -25,7 +25,7 @@ type rate struct {
 const (
 	// span is the time between two changes of the mean.
 	span = int64(200 * time.Millisecond)
-	// leastSpan is the shortest span that gives a meaningful rate.
+	// leastSpan is the shortest span from which a meaningful rate can be computed.
 	leastSpan = int64(10 * time.Millisecond)
 	// calmSpans is the number of calm spans before the mean is lowered.
 	calmSpans = 10
@@ -41,9 +41,9 @@ func newRate(most, stacks int, now int64) *rate {
 	return &rate{most: most, stacks: stacks, mean: 1, begin: now, second: now, pauseFor: firstPause}
 }
 
-// next counts the switches off a CPU and the sampled stacks since the last call. It returns
-// the new mean. From now on, one of mean switches is sampled. If pause is above 0, sampling
-// must pause for this time.
+// next counts the switches off a CPU and the sampled stacks since the last call. It
+// returns the new mean. From this call on, one of mean switches is sampled. If pause is
+// above 0, sampling must pause for this time.
 func (r *rate) next(now int64, switches, sampled int) (mean int, pause time.Duration) {
 	r.switches += switches
 	r.sampled += sampled

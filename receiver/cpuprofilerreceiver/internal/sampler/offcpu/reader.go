@@ -26,7 +26,7 @@ const (
 	redrawWait = int64(50 * time.Millisecond)
 	// Threads with their own events may use 1/watchedShare of the stacks and descriptors.
 	watchedShare = 4
-	// A round of reading may unwind at least one part in roundShare of the stacks that are
+	// A round of reading may always unwind at least 1/roundShare of the stacks that are
 	// allowed per second.
 	roundShare = 10
 )
@@ -35,8 +35,8 @@ const (
 	// promptWait is the longest wait for records while a process has interpreted frames
 	// outside its stack. The frames can be read only while the thread still waits.
 	promptWait = 5 * time.Millisecond
-	// Reading interpreted frames may take one part in readShare of the time. maxReading is
-	// the maximum time for which frames are read without a break.
+	// Reading interpreted frames may take up to 1/readShare of the time. maxReading is the
+	// maximum time for which frames are read without a break.
 	readShare  = 20
 	maxReading = int64(2 * time.Millisecond)
 )
@@ -338,7 +338,7 @@ func (r *reader) handle(rec *perfevent.Record) {
 	}
 }
 
-// switched processes a context switch. A thread leaves its CPU or gets a CPU.
+// switched processes a context switch, at which a thread leaves its CPU or gets a CPU.
 func (r *reader) switched(rec *perfevent.Record) {
 	if rec.PID <= 0 || rec.TID <= 0 || r.paused > 0 || rec.Attachment == nil {
 		return // the thread is idle, ended or in another pid namespace, or the record was left over in a ring
@@ -364,7 +364,7 @@ func (r *reader) wants(pid int) bool {
 
 // sample keeps the stack of a thread that is about to leave its CPU. For a known stack,
 // sample allocates memory only if the process keeps interpreted frames outside its native
-// stack. Then it copies the sample, because the frames are read later.
+// stack. In this case, it copies the sample, because the frames are read later.
 func (r *reader) sample(rec *perfevent.Record) {
 	if r.paused > 0 || rec.Attachment == nil && r.waits.threads[rec.TID] == nil {
 		return // left over in a ring, or without an attachment, in which case the switch adds the thread

@@ -178,7 +178,7 @@ func TestWaitSeenBeforeAllocatesNothing(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(1000, wait))
 }
 
-// BenchmarkSwitch measures how long the reader takes to handle a wait. A wait consists of
+// BenchmarkSwitch measures the time that the reader needs for a wait, which consists of
 // two switches. The benchmark runs with and without a stack for the wait. For comparison,
 // it also measures the batch's own AddValue.
 func BenchmarkSwitch(b *testing.B) {

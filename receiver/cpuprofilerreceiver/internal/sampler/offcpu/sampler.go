@@ -61,9 +61,9 @@ type still func(pid, tid int) (switches uint64, running, ok bool)
 
 // Stats are the counters of a Sampler since it was created.
 type Stats struct {
-	// Counts counts waits. RateLimited counts waits without a sampled stack. Their time is
-	// included in the values of other waits of the thread, or is emitted without a stack.
-	// Lost counts samples and switches.
+	// Counts counts waits. RateLimited counts waits without a sampled stack. The time of
+	// these waits is included in the values of other waits of the thread, or is emitted
+	// without a stack. Lost counts samples and switches.
 	sampler.Counts
 	WaitCounts
 	// Unshared is the time that was emitted without a stack.

@@ -253,9 +253,9 @@ func TestKernelTimeOffTheCPUIsTheProgramsOwn(t *testing.T) {
 	}
 }
 
-// offTheCPU compares the sampled times with the program's own times, for one way to
-// block and one way to attach. If records were lost, offTheCPU returns their number and
-// does not compare the times.
+// offTheCPU compares the sampled times with the program's own times, for one way to block
+// and one way to attach. If records were lost, offTheCPU returns the number of lost
+// records instead of comparing the times.
 func offTheCPU(t *testing.T, binary, how, scope string) (lost uint64) {
 	t.Helper()
 	const times, each = 60, 10 * time.Millisecond
@@ -361,8 +361,8 @@ func TestWaitsEndWithTheirThreads(t *testing.T) {
 	require.Zero(t, lost)
 }
 
-// waitsEnd checks the waits of the short-lived programs. If
-// records were lost, it returns their number and does not check.
+// waitsEnd checks the waits of the short-lived programs. If records were lost, waitsEnd
+// returns the number of lost records instead of checking the waits.
 func waitsEnd(t *testing.T) (lost uint64) {
 	t.Helper()
 	g := favoured(t)

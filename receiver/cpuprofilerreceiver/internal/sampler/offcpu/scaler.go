@@ -14,16 +14,16 @@ type scaler struct {
 	// parts. When one of these numbers is reached, settle runs early.
 	most int
 	// emit is called with each part and its value. If no wait of a thread has a stack, one
-	// part without a stack contains all its time.
+	// part without a stack contains the whole time of the thread.
 	emit func(p *part, typ *samples.Type, period, value int64)
 
 	accounts map[task]*account
 	held     []heldPart
 	// period is the largest weight since the last settlement.
 	period int64
-	// stackless counts parts of waits without a stack although every switch was sampled. In
-	// these cases, the stack was unreadable or the sample was lost. unshared is the time that
-	// was emitted without a stack.
+	// stackless counts parts of waits that have no stack although every switch was
+	// sampled. Such a stack was unreadable, or its sample was lost. unshared is the time
+	// that was emitted without a stack.
 	stackless uint64
 	unshared  int64
 }
@@ -34,9 +34,9 @@ type task struct{ pid, tid int }
 // account sums the waits of a thread since the last settlement, by kind (blocked or
 // preempted). It exists from the first wait without a stack or with a weight above 1.
 type account struct {
-	// all is the length of waits without a stack or with a weight above 1. sampled is the
-	// sum of length times weight of waits with a stack and a weight above 1. each is the
-	// length of waits with a stack and a weight of 1.
+	// all is the total length of the waits without a stack or with a weight above 1.
+	// sampled is the sum of length*weight over the waits with a stack and a weight above 1.
+	// each is the total length of the waits with a stack and a weight of 1.
 	all, sampled, each [2]int64
 	// before and given are running sums of shares (sampled or each) and of values. They
 	// prevent rounding errors from accumulating.

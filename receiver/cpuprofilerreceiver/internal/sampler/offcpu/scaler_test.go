@@ -18,9 +18,9 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 )
 
-// TestValuesSumToTheTimeThatThreadsWaited simulates threads that run and
-// wait at random. A window ends every 1000 steps. The values must add up to
-// the time that the threads waited.
+// TestValuesSumToTheTimeThatThreadsWaited simulates threads that run and wait at random.
+// A window ends every 1000 steps. The values must add up to the total waiting time of the
+// threads.
 func TestValuesSumToTheTimeThatThreadsWaited(t *testing.T) {
 	for _, mean := range []int{1, 2, 10} {
 		rnd := rand.New(rand.NewPCG(1, uint64(mean)))

@@ -26,9 +26,9 @@ func newStill(root string) still {
 	}
 }
 
-// parseStatus reads a thread's status file. It returns how often the thread has left its
-// CPU, and whether the thread is running. ok is false for a dead thread, and true if the
-// file contains no state.
+// parseStatus reads a thread's status file. It returns the number of times that the
+// thread has left its CPU, and whether the thread is running. ok is false for a dead
+// thread, and true if the file contains no state.
 func parseStatus(status []byte) (switches uint64, running, ok bool) {
 	s, err := procfs.ParseStatus(status)
 	if err != nil {

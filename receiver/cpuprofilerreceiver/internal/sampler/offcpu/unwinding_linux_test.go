@@ -66,8 +66,8 @@ func TestKernelWaitsWithoutFramePointersAreWhole(t *testing.T) {
 	}
 }
 
-// wholeWaits checks the waits for one way to block. If records were lost, it returns
-// their number and does not check.
+// wholeWaits checks the waits for one way to block. If records were lost, wholeWaits
+// returns the number of lost records instead of checking the waits.
 func wholeWaits(t *testing.T, binary, how, function string, mode unwind.Mode, inGroup bool) (without uint64) {
 	t.Helper()
 	cmd := exec.Command(binary, how, "60", "10")

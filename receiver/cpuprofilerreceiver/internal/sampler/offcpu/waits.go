@@ -28,8 +28,8 @@ type part struct {
 	caller
 	pid, tid  int
 	preempted bool
-	// weight is n if one of n switches of the thread was sampled when it left its CPU. It
-	// is 1 if each switch was sampled.
+	// weight is n if, when the thread left its CPU, one of n of its switches was sampled.
+	// It is 1 if each switch was sampled.
 	weight int64
 	// target is the attachment that recorded the wait. capture is the time during which the
 	// attachment sampled.
@@ -65,15 +65,16 @@ type thread struct {
 	state     state
 	preempted bool
 	// began is the start of the wait. since is the start of the part that has not been
-	// emitted yet. Both move forward by the length of each period in which the state was
-	// unknown. from is the value of since without these moves.
+	// emitted yet. began and since move forward by the length of each period in which the
+	// state was unknown. from is the value that since would have without these
+	// corrections.
 	began, since, from int64
 	// next is the sample since the last switch. caller and weight belong to the current
 	// wait.
 	next, caller caller
 	hasNext      bool
 	weight       int64
-	// round is the last round of reading in which a stack was unwound. skipped reports that
+	// round is the last round of reading in which a stack was unwound. skipped is true if
 	// the sample since the last switch was not unwound.
 	round   uint64
 	skipped bool
@@ -111,8 +112,8 @@ type waits struct {
 	most int
 	// done is called with each part. It must not keep the part.
 	done func(*part)
-	// still reports whether a thread that had no record in a capture window still waits. If
-	// it is nil, the thread is assumed to wait.
+	// still reports whether a thread that had no record in a capture window still waits.
+	// If still is nil, the thread is assumed to wait.
 	still func(*thread) bool
 
 	threads map[int]*thread
@@ -126,7 +127,7 @@ type waits struct {
 	// own maps the id of each thread with its own events to thread.own.
 	own map[int]int64
 	// missed lists the threads that left their CPU without a stack since missed was last
-	// emptied. Their switch was not sampled, or the sample was lost.
+	// emptied, because the switch was not sampled or the sample was lost.
 	missed []int
 }
 
@@ -149,8 +150,8 @@ func (w *waits) setMean(mean int, time int64) {
 	w.meanWas, w.mean, w.meanFrom = w.mean, int64(mean), time
 }
 
-// setOwn makes each switch of a thread count as sampled from the given time on. A time of 0
-// reverts this.
+// setOwn makes each switch of a thread count as sampled from the given time on. If the
+// time is 0, the thread is treated like all other threads again.
 func (w *waits) setOwn(tid int, time int64) {
 	if time == 0 {
 		delete(w.own, tid)
@@ -173,8 +174,8 @@ func (w *waits) weightAt(t *thread, time int64) int64 {
 	return w.mean
 }
 
-// known returns a thread of a process. It adds the thread if the thread is unknown. At
-// the bound, it returns nil instead.
+// known returns a thread of a process. It adds the thread if the thread is unknown, but
+// returns nil if the maximum number of threads is reached.
 func (w *waits) known(pid, tid int) *thread {
 	if t := w.threads[tid]; t != nil {
 		t.pid = pid
@@ -310,7 +311,7 @@ func (w *waits) exited(pid, tid int) {
 	t := w.threads[tid]
 	if t == nil {
 		// The first thread of a process keeps its id until the parent has waited for the
-		// process. So the last switch of this thread is recorded with the id. The last
+		// process, so the last switch of this thread is recorded with the id. The last
 		// switches of other threads are recorded without their ids.
 		if pid != tid {
 			return
@@ -330,8 +331,9 @@ func (w *waits) exited(pid, tid int) {
 	w.ended[0] = append(w.ended[0], tid)
 }
 
-// executed records that a thread executed another program. If it was not the first thread
-// of its process, it now has the id of the first thread, whose end was recorded.
+// executed records that a thread executed another program. If the thread was not the first
+// thread of its process, it takes over the id of the first thread. The end of the first
+// thread was recorded under this id, so executed drops the old entry.
 func (w *waits) executed(tid int) { w.started(tid) }
 
 // cut ends the capture window at time, and emits waits in progress up to time. A wait below
@@ -367,10 +369,10 @@ func (w *waits) forget() {
 	w.ended[0], w.ended[1], w.missed = w.ended[0][:0], w.ended[1][:0], w.missed[:0]
 }
 
-// lost records that switches were lost between two times. shared reports that rings with
-// samples have lost switches. split reports that rings with only switches have lost
+// lost records that switches were lost between two times. shared is true if rings with
+// samples have lost switches. split is true if rings with only switches have lost
 // switches. The time between from and to is not counted as part of a wait. The time
-// before and after is still counted.
+// before from and after to is still counted.
 func (w *waits) lost(from, to int64, shared, split bool) {
 	if !shared && !split {
 		return

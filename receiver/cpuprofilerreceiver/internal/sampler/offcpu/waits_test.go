@@ -26,9 +26,9 @@ import (
 var update = flag.Bool("update", false, "write what the scripts give into them")
 
 // TestScripts runs the scripts in testdata through the state machine. A line of a script
-// has a time in milliseconds and an event:
+// consists of a time in milliseconds and an event:
 //
-//	sample PID/TID STACK         a stack was sampled before the thread leaves its CPU
+//	sample PID/TID STACK         a stack was sampled before the thread left its CPU
 //	out PID/TID [TARGET]         the thread left its CPU because it blocked
 //	preempted PID/TID [TARGET]   the thread left its CPU because it was preempted
 //	in PID/TID [TARGET]          the thread got a CPU again
@@ -38,17 +38,18 @@ var update = flag.Bool("update", false, "write what the scripts give into them")
 //	cut                          the window ends
 //	forget                       all waits in progress are forgotten
 //	detach TARGET                the target is no longer sampled
-//	mean N                       one of N switches has its stack sampled
+//	mean N                       the stack of one of N switches is sampled
 //	lost FROM                    switches were lost since the time FROM
 //	own PID/TID                  each switch of the thread is sampled
 //	shared PID/TID               the thread is sampled like all other threads again
 //	gone TID                     the thread is no longer in the state of its last event
 //	counts                       the counters are printed
 //
-// The lines after an event that begin with > are the expected results. Each result has
-// the type, the process, the stack, the length and the value in milliseconds, and the end
-// of the wait. The first line of a script may be a setting. The setting least is the
-// shortest wait in milliseconds, and the setting most is the largest number of threads.
+// The lines after an event that begin with > are the expected results. Each result
+// consists of the type, the process, the stack, the length and the value in milliseconds,
+// and the end of the wait. The first line of a script may be a setting. The setting least
+// is the shortest wait in milliseconds, and the setting most is the largest number of
+// threads.
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	require.NoError(t, err)

@@ -65,16 +65,16 @@ const (
 	// system calls per CPU.
 	maxWatched = 256
 	maxOpened  = 64
-	// leastOwn and mostOwn bound the samples of a thread on one CPU between two reviews. Before
-	// the next review, a thread with long waits may begin to switch continuously. Its samples
-	// must leave room in the ring for other threads.
+	// leastOwn and mostOwn bound the samples of a thread on one CPU between two reviews. A
+	// thread with long waits may begin to switch continuously before the next review. The
+	// samples of such a thread must leave room in the ring for other threads.
 	leastOwn = 16
 	mostOwn  = 64
 	// idleAfter is the length of a wait after which a thread can lose its events to another
 	// thread.
 	idleAfter = int64(10 * time.Second)
-	// unknownAfter is the time for which a thread keeps its events after its state
-	// became unknown because records were lost.
+	// unknownAfter is the maximum time that a thread keeps its events while its state is
+	// unknown. The state becomes unknown when records are lost.
 	unknownAfter = int64(30 * time.Second)
 )
 
@@ -87,9 +87,9 @@ func newWatch(most, perSecond int, attach func(pid, tid, most int) (attachment, 
 func perSecondOf(length int64) int { return int(int64(time.Second) / max(length, 1)) }
 
 // review releases threads that no longer need extra events. It attaches extra events to
-// other threads that left their CPU without a sampled stack. It returns the first error,
-// but ignores ended threads and limits on descriptors. After it has attached events, it
-// calls now again, because the events sample only from then on.
+// other threads that left their CPU without a sampled stack. review returns the first
+// error, but ignores ended threads and limits on descriptors. After review has attached
+// events, it calls now again, because the events sample only from then on.
 func (w *watch) review(now func() int64, of *waits) error {
 	at := now()
 	if at-w.reviewed < reviewWait {

@@ -25,8 +25,8 @@ type watching struct {
 	now  int64
 	open map[int]bool
 	err  error // the error of the next attempts to open events
-	// opened is the number of times that the events of a thread were opened. permitted is the
-	// number of samples that these events may take.
+	// opened is the number of times that the events of a thread were opened. permitted is
+	// the maximum number of samples of these events.
 	opened, permitted map[int]int
 }
 

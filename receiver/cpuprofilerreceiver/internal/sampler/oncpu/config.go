@@ -27,8 +27,8 @@ type Config struct {
 // RateConfig configures the sampling frequency for running threads. Its keys are at the top
 // level of the receiver's configuration.
 type RateConfig struct {
-	// Frequency is the number of samples per second of CPU time, 1 to 999. Default 97. It
-	// is prime, so sampling does not run in lockstep with timers.
+	// Frequency is the number of samples per second of CPU time, 1 to 999. The default is
+	// 97. This number is prime, so sampling does not run in lockstep with timers.
 	Frequency int `mapstructure:"frequency"`
 	// MaxOverhead limits the CPU time for reading samples of running threads and resolving
 	// their names. It is a percentage of one core per sampled CPU, 0.01% to 100%. Above the

@@ -122,8 +122,9 @@ func labelSampler(t testing.TB, sink *recorder, change func(*golabels.Config, *S
 }
 
 // sampleSpans samples a program until enough samples have a span. It counts the samples
-// that were taken inside a span of the program. right counts samples with the right span,
-// none counts samples without a span, and wrong counts samples with a wrong span.
+// that were taken inside a span of the program. right counts samples with the correct
+// span, none counts samples without a span, and wrong counts samples with an incorrect
+// span.
 func sampleSpans(t testing.TB, program string, of time.Duration, workers int, kind string, enough int) (right, none, wrong int, proven, unproven uint64) {
 	t.Helper()
 	cmd := exec.Command(program, of.String(), fmt.Sprint(workers), kind)

@@ -19,9 +19,9 @@ import (
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
-// stuckSink is a sink that makes its reader wait until the sink is released. The sink
-// reports its count of lost samples twice. It reports the count when all records up to
-// the release have been read, and half a second later.
+// stuckSink is a sink that blocks its reader until the sink is released. It reports the
+// count of lost samples twice: when all records up to the release have been read, and half
+// a second later.
 type stuckSink struct {
 	discard
 	stuck, release chan struct{}
@@ -69,8 +69,8 @@ func (s *stuckSink) ReadUpTo(at int64) {
 }
 
 // TestKernelLossesAreCountedBeforeTheirWindowEnds checks that a loss is counted in the
-// window in which it happened. A window ends at the time up to which all records are
-// read. The kernel reports a loss only with the first sample after it.
+// window in which it happened. A window ends at the time up to which all records are read,
+// but the kernel reports a loss only with the first sample after the loss.
 func TestKernelLossesAreCountedBeforeTheirWindowEnds(t *testing.T) {
 	if err := perfevent.Probe().HostWide; err != nil {
 		hosttest.SkipUnprivileged(t, "%v", err)
@@ -84,8 +84,8 @@ func TestKernelLossesAreCountedBeforeTheirWindowEnds(t *testing.T) {
 	now := func() int64 { return time.Now().UnixNano() - perfevent.ClockOffset() }
 	s, _, _ := newTestSampler(&finding{Finding: attach.Finding{Wanted: attach.Wanted{Host: true}}}, func(c *Settings) {
 		c.Sink = sink
-		// The rings have room for more than one second and less than two
-		// seconds of samples with this size.
+		// With stack copies of this size, the rings are full after between one and two
+		// seconds of sampling.
 		c.Stacks = unwind.NewStacks(unwind.StacksConfig{Mode: unwind.Copies, Bytes: 16384, Tables: tables(t)})
 	})
 	require.NoError(t, s.Start(t.Context()))

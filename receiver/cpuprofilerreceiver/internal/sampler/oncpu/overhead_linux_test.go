@@ -28,8 +28,8 @@ type costly struct {
 	// sampled is the CPU time that the samples represent, by sampling period.
 	sampled map[time.Duration]time.Duration
 	lost    uint64
-	// periods contains the period of each capture. outside is the number of samples that
-	// do not belong to their capture.
+	// periods contains the period of each capture. outside is the number of samples whose
+	// time or period does not match their capture.
 	periods map[*samples.Capture]int64
 	outside int
 }
@@ -78,8 +78,8 @@ func TestKernelFrequencyFallsUnderALoadAndRecovers(t *testing.T) {
 	require.NoError(t, err)
 	s, _, logs := newTestSampler(found, func(c *Settings) {
 		c.Frequency, c.Sink = 199, sink
-		// The limit is a fifth of the cost of all samples. It is many times the
-		// cost of reading without samples.
+		// The limit is a fifth of the cost of all samples, but many times the cost of
+		// reading without samples.
 		c.MaxOverhead = 0.04 / float64(len(cpus))
 		c.CostInterval, c.Meter = 500*time.Millisecond, new(cputime.Meter)
 	})
@@ -125,7 +125,6 @@ func TestKernelFrequencyFallsUnderALoadAndRecovers(t *testing.T) {
 	require.GreaterOrEqual(t, total+time.Duration(sink.lost)*most, end-attached-slack)
 }
 
-// cpuTimeOf returns the CPU time of a process.
 func cpuTimeOf(t *testing.T, pid int) time.Duration {
 	t.Helper()
 	var ts unix.Timespec

@@ -7,11 +7,12 @@ package oncpu
 
 import "time"
 
-// pace controls the sampling frequency by its cost. While the cost is above its bound,
-// pace first restricts unwinding to the stacks of hot units, if permitted. Then it
-// halves the frequency if halving helps. Doubling the frequency at most doubles the
-// cost. If the doubled cost is well below the bound, pace doubles the frequency again.
-// pace has no clock, so time and cost are arguments of its methods.
+// pace adapts the sampling frequency so that the cost of sampling stays below a bound.
+// While the cost is above the bound, pace first restricts unwinding to the stacks of hot
+// units, if permitted. Then it halves the frequency, as long as halving reduces the cost.
+// Doubling the frequency at most doubles the cost, so pace doubles the frequency again if
+// the doubled cost is well below the bound. pace has no clock. The time and the cost are
+// arguments of its methods.
 type pace struct {
 	// bound is the maximum CPU time, as a fraction of the time of each sampled CPU. 0 means
 	// no bound. interval is the time over which cost is summed before it is judged. lowest
@@ -20,9 +21,9 @@ type pace struct {
 	interval time.Duration
 	lowest   int
 
-	// maySpare permits sparing, which unwinds only the stacks of hot units. Sparing begins when
-	// the cost is above its bound, before the frequency is lowered. Sparing ends after
-	// calmIntervals calm intervals at the full frequency.
+	// maySpare permits sparing. sparing is true while only the stacks of hot units are
+	// unwound. Sparing begins when the cost is above its bound, before the frequency is
+	// lowered. It ends after calmIntervals calm intervals at the full frequency.
 	maySpare, sparing bool
 
 	halvings int
@@ -46,16 +47,17 @@ const (
 	// expensive only once.
 	overIntervals = 2
 	// calmIntervals is the number of calm intervals before the frequency is doubled. An
-	// interval is calm if double its cost is at most calmShare of the bound. Between that
-	// share and the bound, the frequency stays unchanged, so that it does not oscillate.
+	// interval is calm if double its cost is at most calmShare of the bound. calmShare is less
+	// than 1, so that the frequency does not oscillate.
 	calmIntervals = 3
 	calmShare     = 0.75
 	// helpShare is the largest share of the cost that may remain after a halving that
-	// helped. Processes that start and end cost the same at any frequency. A lower
-	// frequency would then yield fewer samples at the same cost.
+	// helped. Halving may not help, because processes that start and end cost the same at any
+	// frequency. A lower frequency would then yield fewer samples at the same cost.
 	helpShare = 0.9
-	// If halving did not help, it is tried again after restIntervals intervals. This number
-	// doubles each time, up to mostRestIntervals, because a load may change.
+	// restIntervals is the number of intervals until halving is tried again after it did
+	// not help. The number doubles with each failed attempt, up to mostRestIntervals. Attempts
+	// continue because the load may change.
 	restIntervals, mostRestIntervals = 8, 128
 )
 
@@ -68,7 +70,7 @@ func newPace(bound float64, interval time.Duration, frequency int) *pace {
 	return p
 }
 
-// restart starts a new interval. Earlier cost is not judged.
+// restart starts a new interval and discards the costs of earlier intervals.
 func (p *pace) restart(now int64, spent time.Duration) {
 	p.began, p.spent = now, spent
 	p.over, p.calm, p.before = 0, 0, 0

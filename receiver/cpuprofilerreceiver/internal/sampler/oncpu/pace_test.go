@@ -25,8 +25,8 @@ func newHost(bound float64, frequency int) *host {
 	return &host{pace: newPace(bound, 10*time.Second, frequency)}
 }
 
-// run advances the clock by a number of intervals. load is the cost of sampling at the
-// full frequency, and fixed is the cost at any frequency. Both are shares of each CPU.
+// run advances the clock by a number of intervals. load is the cost of sampling at the full
+// frequency, and fixed is the cost at any frequency. Both costs are shares of each CPU.
 func (h *host) run(intervals int, load, fixed float64) *host {
 	const cpus = 2
 	for range intervals * 10 { // next is called more often than it decides

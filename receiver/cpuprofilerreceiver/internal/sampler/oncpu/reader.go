@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	// idleWait is the longest wait for records. Records of processes wake the reader at
-	// once. Samples wake it when a ring is a quarter full. The buffer wakes it when a batch
-	// is taken.
+	// idleWait is the longest wait for records. Records of processes wake the reader at once.
+	// Samples wake the reader when a ring is a quarter full. The buffer wakes the reader when
+	// a batch is taken.
 	idleWait = 5 * time.Second
 	// watchWait is the longest wait during a pause, and while the kernel is still starting
 	// a program.
@@ -30,13 +30,12 @@ const (
 	// gatherWait is the time during which records accumulate if each sample would otherwise
 	// wake the reader.
 	gatherWait = 100 * time.Millisecond
-	// tablesWait is the longest wait for the unwind tables of new programs. Records
-	// accumulate during this time. The rings have room for the records of at least
-	// twice this time.
+	// tablesWait is the longest wait for the unwind tables of new programs. The rings have
+	// room for the records that accumulate in at least twice this time.
 	tablesWait = 100 * time.Millisecond
 )
 
-// reader reads the rings. The reading goroutine owns it.
+// reader reads the rings. Only the reading goroutine may use it.
 type reader struct {
 	cfg  Settings
 	loop *attach.Loop
@@ -96,9 +95,9 @@ func (r *reader) Attached(*attach.Found, []*perfevent.Attachment) {}
 func (r *reader) Turn(ctx context.Context, session *perfevent.Session) error {
 	r.follow(session)
 	if !r.loop.Current().HostWide && !r.prompt {
-		// Samples share a ring with records that wake the reader at once. Reading these
-		// records can wait, because children that live only for milliseconds are not
-		// sampled anyway.
+		// Samples share a ring with records of processes, which wake the reader at once.
+		// These records can be read later, because children that live only for milliseconds
+		// are not sampled anyway.
 		r.gather(ctx)
 	}
 	if err := session.Wait(r.wait); err != nil {
@@ -142,7 +141,7 @@ func (r *reader) drain(session *perfevent.Session) time.Duration {
 	if r.pace.sparing {
 		r.hot = r.cfg.Sparing()
 	}
-	// A record that is written after this time is read in this round or in the next round.
+	// Records that are written after this time may be read only in the next round.
 	upTo := r.cfg.Now()
 	for session.Read(&r.rec) {
 		r.handle(&r.rec)
@@ -205,8 +204,8 @@ func (r *reader) skip() (paused time.Duration) {
 	return paused
 }
 
-// periods returns the number of periods that fit into a time. The period does not change
-// during a pause.
+// periods returns the number of sampling periods in a duration. It uses the current period,
+// because the period does not change during a pause.
 func (r *reader) periods(of time.Duration) float64 {
 	return float64(of) / float64(r.pace.period(r.full))
 }
@@ -251,8 +250,8 @@ func (r *reader) sample(rec *perfevent.Record) {
 	p := r.cfg.Table.Lookup(rec.PID, rec.Sample.CgroupID)
 	if !p.Wanted {
 		if rec.Attachment != nil && !r.loop.Last().Plan.Wide() && p.Unknown() {
-			// The perf event that took the sample is attached to a target, so this is a
-			// loss.
+			// The perf event that took the sample is attached to a target, so the sample
+			// counts as lost.
 			r.counts.Read++
 			r.counts.Unreadable++
 		}

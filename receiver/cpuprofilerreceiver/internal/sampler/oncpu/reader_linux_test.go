@@ -210,8 +210,8 @@ func TestSampleSeenBeforeAllocatesNothing(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(1000, func() { r.handle(rec) }))
 }
 
-// BenchmarkRecordToBuffer measures how much time the ring reader needs for a sample whose
-// stack is already known. For comparison, it also measures the batch's own Add.
+// BenchmarkRecordToBuffer measures the time that the reader of the rings needs for a sample
+// whose stack is already known. For comparison, it also measures the batch's own Add.
 func BenchmarkRecordToBuffer(b *testing.B) {
 	rec := record()
 	b.Run("record", func(b *testing.B) {

@@ -47,21 +47,21 @@ type Settings struct {
 	MaxOverhead float64
 	// CostInterval is the time over which the cost is summed before it is judged.
 	CostInterval time.Duration
-	// Meter measures the cost of reading samples. The sampler adds to it. Names measures
-	// the cost of naming samples and building profiles. Both may be nil without
-	// MaxOverhead.
+	// Meter measures the cost of reading samples, which the sampler adds. Names measures the
+	// cost of naming samples and building profiles. Both meters may be nil if MaxOverhead is
+	// 0.
 	Meter, Names *cputime.Meter
-	// Sparing returns a function that reports whether a process now belongs to a hot unit.
-	// The function is used when not all stacks can be unwound. Sparing is nil if all stacks
-	// must be unwound.
+	// Sparing returns a function that reports whether a process currently belongs to a hot
+	// unit. The sampler calls this function when it cannot unwind all stacks. Sparing is nil
+	// if all stacks must be unwound.
 	Sparing func() func(*processes.Process) bool
 	// Sampled remembers which processes were sampled. It may be nil.
 	Sampled *sampler.Sampled
 	// Status is called with an error when sampling becomes impossible, and with nil when it
 	// is possible again.
 	Status func(error)
-	// Notes returns notes for the log about data that is invisible with these rights. The
-	// notes also explain how to make the data visible.
+	// Notes returns log notes about data that the collector cannot see with the given rights.
+	// Each note also explains how to make the data visible.
 	Notes func(perfevent.Rights) []string
 }
 
@@ -71,16 +71,16 @@ type Stats struct {
 	// Read is the number of samples of targets that were read. Each of them is in the sink,
 	// or is counted in BufferFull or Unreadable.
 	Read uint64
-	// Lowered counts how often the frequency was halved. Raised counts how often it was
-	// doubled.
+	// Lowered is the number of times the frequency was halved. Raised is the number of times
+	// the frequency was doubled.
 	Lowered, Raised uint64
 	// Spared is the number of samples whose stacks were not unwound, to save CPU time or
 	// memory.
 	Spared uint64
 	// PeriodsSkipped is the number of sampling periods that fell into pauses.
 	PeriodsSkipped uint64
-	// Targets is the number of attached targets. Frequency is their current sampling
-	// frequency.
+	// Targets is the number of attached targets. Frequency is the current sampling frequency
+	// of all targets.
 	Targets   int
 	Frequency float64
 }

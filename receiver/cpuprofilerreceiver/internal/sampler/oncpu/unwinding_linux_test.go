@@ -95,7 +95,8 @@ func TestStacksWithoutFramePointersAreWhole(t *testing.T) {
 			})
 			require.NoError(t, s.Start(t.Context()))
 			defer func() { require.NoError(t, s.Stop(t.Context())) }()
-			// The program has just started. At first, its files are being read.
+			// The first stacks are incomplete, because the files of the new program must be
+			// read first.
 			require.Eventually(t, func() bool { whole, _, _ := sink.get(); return whole > 0 }, patience, 10*time.Millisecond)
 			var whole, other, depth int
 			for range 3 { // reading the files may take longer on a busy machine

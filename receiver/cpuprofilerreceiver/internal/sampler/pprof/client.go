@@ -37,7 +37,7 @@ func (cfg *Config) client(ctx context.Context, host component.Host, set componen
 	return made, nil
 }
 
-// maxHeader bounds the header of a response.
+// maxHeader is the maximum size of a response header in bytes.
 const maxHeader = 64 << 10
 
 // transport is an HTTP client middleware that configures the transport below it.

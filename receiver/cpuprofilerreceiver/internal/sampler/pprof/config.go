@@ -37,30 +37,30 @@ type Config struct {
 	// Socket is the path of a Unix socket to connect to, instead of the endpoint's host.
 	// The default endpoint is then http://localhost/debug/pprof.
 	Socket string `mapstructure:"socket"`
-	// When is hot (only while the unit of the endpoint's process is hot, which needs a
-	// hot_units extension) or always. The default is hot with that extension, and
-	// always without it.
+	// When is hot or always. With hot, the endpoint is only pulled while the unit of its
+	// process is hot, which needs a hot_units extension. The default is hot with that
+	// extension, and always without it.
 	When sampler.When `mapstructure:"when"`
 	// Profiles lists the profiles to pull: profile (CPU), allocs, heap, goroutine,
-	// threadcreate, block, mutex. Default [profile].
+	// threadcreate, block or mutex. The default is [profile].
 	Profiles []string `mapstructure:"profiles"`
-	// KeepSampled pulls profiles even if a sampler already measures the process. This
-	// applies to profile if cpu samples the process, and to allocs if allocations samples
-	// it. The default is false.
+	// KeepSampled pulls profiles even if a sampler already measures the process. It applies
+	// to the profile "profile" if the sampler "cpu" measures the process. It applies to the
+	// profile "allocs" if the sampler "allocations" measures the process. The default is false.
 	KeepSampled bool `mapstructure:"keep_sampled"`
-	// Interval is the time between the starts of two rounds of pulls, 1s to 24h. Default
-	// 60s.
+	// Interval is the time between the starts of two rounds of pulls. It must be between 1s
+	// and 24h. The default is 60s.
 	Interval time.Duration `mapstructure:"interval"`
 	// Duration is the length of the window of profile, allocs, block and mutex. It is in
 	// whole seconds and at most interval. The default is 10s.
 	Duration time.Duration `mapstructure:"duration"`
 	// Target is the process that serves the endpoint, or the cgroup or container of this
-	// process. It is required unless Socket is set or Resource names the unit. It is also
-	// not required on the loopback interface of Linux or Windows, because the kernel
-	// identifies the serving process there.
+	// process. Target is not required if Socket is set or if Resource names the unit. On
+	// Linux and Windows, it is also not required for endpoints on the loopback interface,
+	// because the kernel identifies the serving process.
 	Target configoptional.Optional[processes.Target] `mapstructure:"target"`
-	// Resource contains attributes to add to the resource of the profiles. They replace
-	// attributes of the process. Values are strings, whole numbers, true or false.
+	// Resource contains attributes to add to the resource of the profiles. These attributes
+	// replace attributes of the process. Values are strings, whole numbers, true or false.
 	Resource map[string]any `mapstructure:"resource"`
 
 	// prevents unkeyed literal initialization

@@ -17,20 +17,21 @@ import (
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
-// These constants bound a stack. Stacks of net/http/pprof itself have at most 128 frames.
+// maxDepth is the maximum number of frames in a stack. maxText is the maximum length of a
+// name or path in bytes. Stacks from net/http/pprof itself have at most 128 frames.
 const (
 	maxDepth = 1024
 	maxText  = 4096
 	// goDepth is the maximum number of calls that Go's runtime records. A stack with this
 	// many calls may be truncated.
 	goDepth = 128
-	// padding fills unused entries of a thread's stack in profiles of Go's runtime. It is
-	// the address before 0.
+	// padding is the address in the unused entries of a thread's stack in profiles of Go's
+	// runtime. It is one less than address 0.
 	padding = math.MaxUint64
 )
 
-// noStack is the function shown for samples without a stack. Go does not know where a
-// program's first threads were created.
+// noStack is the function shown for samples without a stack. For example, Go does not
+// record the stacks that created a program's first threads.
 const noStack = "[no stack]"
 
 // pulled is a profile that is being converted.
@@ -62,9 +63,9 @@ type sumKey struct {
 
 var errImplausible = errors.New("it has more samples than CPUs could have taken in its time")
 
-// emit adds a profile's samples to the sink. It returns the number of added events, and the
-// number of events that did not fit. It sums the samples of each stack and active span,
-// because other labels do not distinguish samples.
+// emit adds a profile's samples to the sink. It sums all samples with the same stack and
+// active span, and ignores their other labels. emit returns the number of added events, and
+// the number of events that did not fit.
 func (c *pulled) emit(to sampler.SentSink) (added, noRoom int, err error) {
 	columns, err := c.kind.columns(c.profile)
 	if err != nil {
@@ -201,7 +202,8 @@ func (c *pulled) location(l *profile.Location) *samples.Location {
 }
 
 // mapping returns the mapping of a location. It returns nil if the location is outside of
-// its mapping, because some programs write zeros.
+// the mapping. A mapping from 0 to 0 is accepted for all locations, because some programs
+// write zeros.
 func (c *pulled) mapping(l *profile.Location) *samples.Mapping {
 	m := l.Mapping
 	if m == nil || m.Limit < m.Start || m.Limit != 0 && (l.Address < m.Start || l.Address > m.Limit) {

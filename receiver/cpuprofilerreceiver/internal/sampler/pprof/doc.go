@@ -7,7 +7,7 @@
 // It then pulls all configured profiles at the same time, and converts them into samples.
 //
 // Cumulative profiles (allocations, contentions) are requested as the difference over a
-// window, with ?seconds=N. net/http/pprof computes this difference itself. So no earlier
-// pull is kept, and a restart of the program needs no special case. The size of every
-// response is checked before the response is decoded.
+// window, with ?seconds=N. net/http/pprof computes this difference itself, so the puller
+// keeps no earlier pull, and a restart of the program needs no special case. The size of
+// every response is checked before the response is decoded.
 package pprof

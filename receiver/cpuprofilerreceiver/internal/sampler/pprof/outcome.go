@@ -35,7 +35,7 @@ const (
 
 // outcomes contains the values of the metric's attribute, and remedies for the user.
 var outcomes = [...]struct{ name, help string }{
-	// The samples were added, if there were any.
+	// All samples of the profile were added. The profile may be empty.
 	OK: {"ok", ""},
 	// Another CPU profile of the program is being taken.
 	Busy: {"busy", "something else takes CPU profiles of this program, and Go takes one at a time: turn one of the two off, or make interval longer"},

@@ -44,8 +44,8 @@ type Settings struct {
 	// to other hosts (see SameHost).
 	URL    *url.URL
 	Client *http.Client
-	// Find identifies the process. It is called before each round. It may return a subject
-	// without a unit together with ErrUnidentified.
+	// Find identifies the process. It is called before each round. If the unit is unknown,
+	// Find may return a subject without a unit together with ErrUnidentified.
 	Find func(ctx context.Context) (Subject, error)
 	// Hot returns the hot units. It is nil if the endpoint is always pulled. Changed
 	// receives a value when the hot units change. Look is the time between two calls of
@@ -55,10 +55,11 @@ type Settings struct {
 	Look    time.Duration
 	// Unwatch stops the notifications on Changed.
 	Unwatch func()
-	// Sampled contains the processes that a sampler already samples, by the name of a
-	// profile. This profile is not pulled from these processes. Sampled may be nil.
+	// Sampled maps the name of a profile to the processes whose data a sampler already
+	// measures. The profile is not pulled from these processes. Sampled may be nil.
 	Sampled map[string]*sampler.Sampled
-	// Decoding is locked while a profile is decoded. All pullers share it.
+	// Decoding is locked while a profile is decoded. It is shared by all pullers, so that
+	// only one profile is decoded at a time.
 	Decoding *sync.Mutex
 	Sink     sampler.SentSink
 	// Count is called for each pull. NoRoom is called with the number of events that did
@@ -153,7 +154,8 @@ func (p *puller) look(ctx context.Context) (bool, Subject) {
 	}
 	if err != nil {
 		p.ended("", outcomeOf(err, ctx.Err() != nil), err)
-		// Without Hot, cpu_trigger decides what to do with a profile without a unit.
+		// Without Hot, a profile without a unit is pulled too, because cpu_trigger handles
+		// such profiles.
 		return p.cfg.Hot == nil && errors.Is(err, ErrUnidentified) && subject.Resource != nil, subject
 	}
 	p.ended("", OK, nil)
@@ -161,7 +163,7 @@ func (p *puller) look(ctx context.Context) (bool, Subject) {
 	return p.cfg.Hot == nil || sampler.IsHot(p.cfg.Hot(), u.Process, u.Cgroup, u.ContainerID), subject
 }
 
-// round pulls each profile once. It pulls all profiles at the same time, so that timed
+// round pulls each profile once. All profiles are pulled at the same time, so that timed
 // profiles have the same window.
 func (p *puller) round(ctx context.Context, subject Subject) {
 	var all sync.WaitGroup

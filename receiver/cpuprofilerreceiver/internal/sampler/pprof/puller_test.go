@@ -263,8 +263,8 @@ func TestRealEndpointGivesWhatItsProgramDoes(t *testing.T) {
 		require.LessOrEqual(t, s.Window.End, end.UnixNano())
 		if s.Type == samples.PprofCPU {
 			require.EqualValues(t, 10_000_000, s.Period)
-			// Go starts to count the 3 s only when the goroutine that writes the profile
-			// gets a CPU. So the window can be shorter than 3 s.
+			// The window can be shorter than 3 s, because Go starts to count the 3 s only
+			// when the goroutine that writes the profile gets a CPU.
 			require.GreaterOrEqual(t, s.Window.End-s.Window.Start, int64(1_500_000_000), "%s", s.Type.Name)
 		}
 		for _, at := range s.Times {
@@ -440,8 +440,8 @@ func TestFullBuffersAreCountedAndLoggedOnce(t *testing.T) {
 	require.Equal(t, 1, r.logs.FilterMessageSnippet("buffers have room").Len())
 }
 
-// warmth provides the hot units that the test sets. It counts
-// how often it has returned them.
+// warmth provides the hot units that the test sets. It counts the queries that returned the
+// hot unit, and the queries that returned other units.
 type warmth struct {
 	any, hot                  atomic.Bool
 	answeredHot, answeredCool atomic.Int32

@@ -52,8 +52,8 @@ func decode(body []byte, limit int64) (*profile.Profile, error) {
 	return p, p.CheckValid()
 }
 
-// These constants are the sizes in bytes of the parts of a decoded profile. They
-// include the pointers to these parts.
+// These constants are the sizes in bytes of the parts of a decoded profile. Each size
+// includes the pointers to the part.
 const (
 	messageMemory = 224 // a sample, location, function, mapping, value type
 	labelMemory   = 448 // a label; in the worst case it has its own maps and slices
@@ -64,8 +64,8 @@ const (
 
 var errMalformed = errors.New("it is no pprof profile: it is not a protocol buffers message")
 
-// memory estimates the memory of a decoded profile without decoding it. The decoded size
-// can be thousands of times the encoded size.
+// memory estimates the memory of a decoded profile without decoding the profile, because
+// the decoded size can be thousands of times the encoded size.
 func memory(b []byte) (need int64, err error) {
 	err = fields(b, func(number int, content []byte) error {
 		switch number {

@@ -25,8 +25,8 @@ import (
 // maxSubjects is the maximum number of processes per endpoint.
 const maxSubjects = 256
 
-// subjectFinder finds the process or unit that an endpoint's profiles belong to. It belongs
-// to one goroutine.
+// subjectFinder finds the process or unit that an endpoint's profiles belong to. It is not
+// safe for concurrent use.
 type subjectFinder struct {
 	cfg    *Config
 	host   sampler.HostInfo
@@ -91,8 +91,8 @@ func (f *subjectFinder) look(ctx context.Context) (Subject, error) {
 			}
 		}
 	}
-	// A sampler may also sample the program. Without this attribute, backends would add up
-	// the values of both.
+	// A sampler may sample the same program. Without this attribute, backends would add the
+	// values of the pulled profiles to the values of the sampler.
 	attributes[attr.Origin] = attr.OriginPprof
 	language, _ := attributes[attr.SDKLanguage].(string)
 	out := &samples.Resource{PID: r.PID}
@@ -130,8 +130,8 @@ func (f *subjectFinder) pids(ctx context.Context) (pids []int, err error) {
 	return nil, nil
 }
 
-// peers connects to an address of this host. It returns the processes at the other end of
-// the connection. find identifies these processes.
+// peers connects to an address of this host. It calls find to identify the processes at the
+// other end of the connection, and returns their pids.
 func peers(ctx context.Context, network, address string, find func(context.Context, net.Conn) ([]int, error)) ([]int, error) {
 	c, err := new(net.Dialer).DialContext(ctx, network, address)
 	if err != nil {

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package perfmap parses perf-PID.map files, in which language runtimes list generated
-// code. Each line has the address, size and name of a function. New lines are appended. The
-// package opens no files.
+// code. Each line has the address, size and name of a function. Runtimes append new lines
+// while the process runs. The package itself does not open files.
 package perfmap
 
 import (
@@ -38,8 +38,8 @@ type entry struct {
 
 func (e entry) end() uint64 { return e.start + uint64(e.size) }
 
-// Map holds the functions of a perf map file, as far as the file was read. It is not safe
-// for concurrent use.
+// Map holds the functions from the part of a perf map file that was read. It is not safe for
+// concurrent use.
 type Map struct {
 	limit   int64
 	entries []entry // entries[:sorted] is sorted by address and has no overlaps
@@ -52,8 +52,8 @@ type Map struct {
 // New returns an empty Map. The Map and its Index use up to limit bytes of memory.
 func New(limit int64) *Map { return &Map{limit: limit} }
 
-// Add parses the next bytes of the file up to the last newline, and returns their number.
-// The next call must start with the remaining bytes. Add skips invalid lines.
+// Add parses the next bytes of the file up to the last newline, and returns the number of
+// parsed bytes. The next call must start with the remaining bytes. Add skips invalid lines.
 func (m *Map) Add(b []byte) (taken int) {
 	for {
 		n := bytes.IndexByte(b[taken:], '\n')
@@ -72,7 +72,8 @@ func (m *Map) line(b []byte) {
 	}
 	if m.bytes()+int64(entrySize+len(name)+1) > m.limit || len(m.text)+len(name) >= math.MaxUint32 {
 		m.settle() // removes replaced entries
-		// If settle removed only few entries, each further line would call settle again.
+		// If settle has freed only little memory, the map counts as full. Otherwise each
+		// further line would call settle again.
 		if m.bytes() > m.limit/8*7 {
 			m.full = true
 			return
