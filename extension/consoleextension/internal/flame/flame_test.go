@@ -316,7 +316,7 @@ func TestCutsStacks(t *testing.T) {
 	assert.EqualValues(t, 5, tree.PrunedSelf.Here)
 }
 
-func TestBoundsFrames(t *testing.T) {
+func TestBulkBoundsFrames(t *testing.T) {
 	s := New(distinct(maxFrames/1000, 1100))
 	tree := Query{Of: s, Base: s}.Tree()
 	assert.LessOrEqual(t, len(tree.Nodes), MaxNodes)
