@@ -42,7 +42,6 @@ func TestGoroutinesHaveTheirLabelsByDefault(t *testing.T) {
 	}.start(t, freePort(t))
 	g := newCgroup(t, "golabels")
 	g.SetQuota(t, 2*cores)
-	g.RaiseWeight(t)
 	cmd := g.Command(program, "1s", "2", "do")
 	stdin, err := cmd.StdinPipe()
 	require.NoError(t, err)

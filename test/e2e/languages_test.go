@@ -194,7 +194,6 @@ func whileHot(t *testing.T, receiver string, command ...string) (of []profile) {
 	}.start(t, freePort(t))
 	g := newCgroup(t, "interpreted")
 	g.SetQuota(t, 2*cores)
-	g.RaiseWeight(t)
 	startLoad(t, g.Command(command[0], command[1:]...), "e2e-interpreted")
 	c.wait(startTimeout, "gate closed", nil)
 	c.stop()
