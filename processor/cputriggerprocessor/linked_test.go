@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 	"github.com/hotprofile/hotprofile/test/conformancetest"
 )
 
@@ -77,6 +78,20 @@ func (r *rig) observe(ids ...byte) {
 	<-done
 }
 
+// sendLinked opens the gate of a container. It then sends samples with links to spans, two of
+// which have ended. route is the route of the first sample.
+func (r *rig) sendLinked(route string) {
+	r.t.Helper()
+	r.fire(containerA)
+	r.run(15 * time.Second)
+	r.sink.Reset()
+	r.observe(1, 2)
+	pd := linkedBatch(r.t, r.now)
+	labelFirst(pd, route)
+	require.NoError(r.t, r.send(pd))
+	r.drain()
+}
+
 func TestSamplesHaveTheRequestOfTheirSpan(t *testing.T) {
 	r := newRig(t, fiveSeconds)
 	h := hotUnits(t)
@@ -84,26 +99,18 @@ func TestSamplesHaveTheRequestOfTheirSpan(t *testing.T) {
 	s := h.Subscribe("test")
 	defer s.Close()
 	require.NoError(t, r.send(linkedBatch(t, r.now)), "spans are remembered from now on")
-	r.fire(containerA)
-	r.run(15 * time.Second)
-	r.sink.Reset()
-	r.observe(1, 2)
-	pd := linkedBatch(t, r.now)
-	labelFirst(pd, "/label")
-	require.NoError(t, r.send(pd))
-	r.drain()
+	r.sendLinked("/label")
 	require.Empty(t, r.sink.AllProfiles(), "it waits for spans that end now")
 	r.run(15 * time.Second)
 	require.Len(t, r.sink.AllProfiles(), 1)
-	pd = r.sink.AllProfiles()[0]
+	pd := r.sink.AllProfiles()[0]
 	conformancetest.CheckFatal(t, pd, conformancetest.Options{Triggered: true, References: true})
 	got := map[string]int{}
-	d := pd.Dictionary()
+	d := dictionary.NewReader(pd.Dictionary())
 	for _, s := range pd.ResourceProfiles().At(0).ScopeProfiles().At(0).Profiles().At(0).Samples().All() {
 		of := map[string]string{}
-		for _, i := range s.AttributeIndices().All() {
-			a := d.AttributeTable().At(int(i))
-			of[d.StringTable().At(int(a.KeyStrindex()))] = a.Value().AsString()
+		for key, value := range d.Attributes(s.AttributeIndices()) {
+			of[key] = value.AsString()
 		}
 		got[of["http.route"]+" "+of["hotprofile.request"]]++
 	}
@@ -132,22 +139,15 @@ func TestSamplesHaveTheRequestOfTheirSpan(t *testing.T) {
 func TestASampleKeepsAnEmptyRoute(t *testing.T) {
 	r := newRig(t, fiveSeconds)
 	require.NoError(t, r.send(linkedBatch(t, r.now)))
-	r.fire(containerA)
-	r.run(15 * time.Second)
-	r.sink.Reset()
-	r.observe(1, 2)
-	pd := linkedBatch(t, r.now)
-	labelFirst(pd, "")
-	require.NoError(t, r.send(pd))
-	r.drain()
+	r.sendLinked("")
 	r.run(15 * time.Second)
 	require.Len(t, r.sink.AllProfiles(), 1)
-	pd = r.sink.AllProfiles()[0]
-	d := pd.Dictionary()
+	pd := r.sink.AllProfiles()[0]
 	var routes []string
-	for _, i := range pd.ResourceProfiles().At(0).ScopeProfiles().At(0).Profiles().At(0).Samples().At(0).AttributeIndices().All() {
-		if a := d.AttributeTable().At(int(i)); d.StringTable().At(int(a.KeyStrindex())) == "http.route" {
-			routes = append(routes, a.Value().Str())
+	first := pd.ResourceProfiles().At(0).ScopeProfiles().At(0).Profiles().At(0).Samples().At(0)
+	for key, value := range dictionary.NewReader(pd.Dictionary()).Attributes(first.AttributeIndices()) {
+		if key == "http.route" {
+			routes = append(routes, value.Str())
 		}
 	}
 	require.Equal(t, []string{""}, routes)
