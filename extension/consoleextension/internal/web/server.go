@@ -238,16 +238,21 @@ func (s *Server) serve(h handler, w http.ResponseWriter, r *http.Request) {
 		f = failure{http.StatusServiceUnavailable, "The store did not answer in time. Load the page again."}
 		s.Logger.Warn("console page not built in time", zap.String("path", cutText(200, r.URL.Path)), zap.Error(err))
 	default:
-		s.Logger.Error("console page failed", zap.String("path", cutText(200, r.URL.Path)), zap.Error(err))
+		s.logFailure(r, err)
 	}
 	s.fail(w, r, f)
+}
+
+// logFailure logs why a page, or a part of a page, cannot be shown.
+func (s *Server) logFailure(r *http.Request, err error) {
+	s.Logger.Error("console page failed", zap.String("path", cutText(200, r.URL.Path)), zap.Error(err))
 }
 
 // partial logs an error of the store that a page can do without. It reports whether there
 // is an error.
 func (s *Server) partial(r *http.Request, err error) bool {
 	if err != nil {
-		s.Logger.Error("console page failed", zap.String("path", cutText(200, r.URL.Path)), zap.Error(err))
+		s.logFailure(r, err)
 	}
 	return err != nil
 }
