@@ -6,6 +6,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -40,12 +41,29 @@ func TestOrdinaryUserWithTheDocumentedCapabilities(t *testing.T) {
 	started := c.wait(startTimeout, "sampling started", nil)
 	require.Equal(t, "[]", started.str("not_sampled"))
 	require.Equal(t, "[]", started.str("not_shown"))
+	requireTimerSlack(t, c.cmd.Process.Pid)
 	startLoad(t, hot.Command(loadBinary), hotService)
 	c.wait(startTimeout, "gate opened", func(l logLine) bool { return l.str("unit") == hot.Path })
 	c.wait(startTimeout, "gate closed", func(l logLine) bool { return l.str("unit") == hot.Path })
 	c.stop()
 	n := shares(flatten(w.received()), "burnThreeParts", "burnOnePart")
 	require.Greater(t, n["burnThreeParts"], n["burnOnePart"])
+}
+
+// requireTimerSlack checks that each thread of a collector, the Go runtime's monitor thread
+// among them, has a longer timer slack than the kernel's default of 50 µs.
+func requireTimerSlack(t *testing.T, pid int) {
+	t.Helper()
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	require.NoError(t, err)
+	for _, thread := range threads {
+		slack, err := os.ReadFile("/proc/" + thread.Name() + "/timerslack_ns")
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+			continue // the thread has ended
+		}
+		require.NoError(t, err)
+		require.Equal(t, "500000\n", string(slack), "thread %s of %d", thread.Name(), pid)
+	}
 }
 
 // TestOrdinaryUserOnOwnProcesses opens the gate of a process of the collector's own user.
