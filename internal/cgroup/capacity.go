@@ -55,7 +55,8 @@ func (r *Reader) OpenCPUCapacity(p Paths) (*CPUCapacity, error) {
 		c.quotas = r.acquireQuotas(h, p[h])
 	}
 	if h, ok := r.tree.owner(CPUSet); ok {
-		c.cpusets = acquireAll(r, r.cpusets, h, p[h], h.file("cpuset.cpus.effective", "cpuset.effective_cpus"))
+		// Only programs write to the second file. Its writes change the first file.
+		c.cpusets = acquireAll(r, r.cpusets, h, p[h], h.file("cpuset.cpus.effective", "cpuset.effective_cpus"), "cpuset.cpus")
 	}
 	if _, err := r.CPUsOnline(time.Time{}); err != nil {
 		c.Close()
@@ -74,30 +75,32 @@ func (r *Reader) acquireQuotas(h Hierarchy, path string) []*level[float64] {
 // acquireAll returns the levels on a path, starting with the cgroup itself.
 func acquireAll[T any](r *Reader, m map[string]*level[T], h Hierarchy, at string, names ...string) (all []*level[T]) {
 	for ; at != "" && at != "/"; at = path.Dir(at) {
-		all = append(all, acquire(r, m, r.tree.dir(h, at), at, names...))
+		all = append(all, acquire(r, m, h, at, names...))
 	}
 	return all
 }
 
 // acquire returns the level of a cgroup. names are the files that contain its limit.
-func acquire[T any](r *Reader, m map[string]*level[T], dir, path string, names ...string) *level[T] {
-	l := m[dir]
+func acquire[T any](r *Reader, m map[string]*level[T], h Hierarchy, at string, names ...string) *level[T] {
+	dir := r.tree.dir(h, at)
+	key := filepath.Join(dir, names[0])
+	l := m[key]
 	if l == nil {
-		l = &level[T]{path: path, key: dir}
-		for i, name := range names {
-			l.files[i] = r.files.File(filepath.Join(dir, name))
+		l = &level[T]{path: at}
+		for _, name := range names {
+			l.files = append(l.files, r.files.File(filepath.Join(dir, name)))
 		}
-		m[dir] = l
+		m[key] = l
 	}
 	l.refs++
 	return l
 }
 
-func release[T any](m map[string]*level[T], levels []*level[T]) {
+func release[T any](m map[string]*level[T], levels ...*level[T]) {
 	for _, l := range levels {
 		if l.refs--; l.refs == 0 {
 			l.close()
-			delete(m, l.key)
+			delete(m, l.files[0].Path())
 		}
 	}
 }
@@ -147,11 +150,11 @@ func (c *CPUCapacity) readCPUSet(now time.Time, online int) (Capacity, error) {
 	c.r.takeChanges(now)
 	written, watched := uint32(0), true
 	for _, l := range c.cpusets {
-		if !l.watched && !l.missing {
-			l.watch(c.r, l.key+"/cpuset.cpus")
+		if l.watch == nil && !l.missing {
+			l.watch = c.r.changes.Watch(l.files[1])
 		}
-		watched = watched && (l.watched || l.missing)
-		written += l.changes()
+		watched = watched && (l.watch != nil || l.missing)
+		written += l.watch.Changes()
 	}
 	age := now.Sub(c.cpusetAt)
 	held := effectiveFor
@@ -179,8 +182,8 @@ func (c *CPUCapacity) readCPUSet(now time.Time, online int) (Capacity, error) {
 
 // Close closes the files.
 func (c *CPUCapacity) Close() {
-	release(c.r.quotas, c.quotas)
-	release(c.r.cpusets, c.cpusets)
+	release(c.r.quotas, c.quotas...)
+	release(c.r.cpusets, c.cpusets...)
 	c.quotas, c.cpusets = nil, nil
 }
 
@@ -234,7 +237,7 @@ func (r *Reader) readQuota(l *level[float64]) (cores float64, replaced bool, err
 	if err != nil {
 		return 0, replaced, fmt.Errorf("read %s: malformed quota %.40q", l.files[0].Path(), b)
 	}
-	if l.files[1].Path() != "" { // v1 has the period in a separate file
+	if len(l.files) > 1 { // v1 has the period in a separate file
 		n, other, err := l.files[1].Read(r.buf)
 		if replaced = replaced || other; err != nil {
 			return 0, replaced, err

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
+	"path/filepath"
 	"strconv"
 	"time"
 )
@@ -16,7 +17,6 @@ import (
 // processes that have ended.
 type CPUTime struct {
 	r          *Reader
-	in         map[string]*level[cpuStat] // contains stat
 	stat       *level[cpuStat]
 	generation uint32 // generation of stat at the last Read
 	began      bool   // whether generation is set
@@ -29,19 +29,14 @@ type CPUTime struct {
 func (r *Reader) OpenCPUTime(g Group) (*CPUTime, error) {
 	var reason error = NotMounted
 	for _, h := range [...]Hierarchy{CPUAcct, V2Tree} {
-		dir, err := r.tree.Own(g, h)
-		if err != nil {
+		if _, err := r.tree.Own(g, h); err != nil {
 			if errors.Is(reason, NotMounted) {
 				reason = err
 			}
 			continue
 		}
-		in, name := r.stats, "cpu.stat" // shared by all readers of the file
-		if h == CPUAcct {
-			in, name = r.usages, "cpuacct.usage"
-		}
-		c := &CPUTime{r: r, in: in, stat: acquire(r, in, dir, g.Paths[h], name)}
-		_, _, err = c.Read(time.Time{})
+		c := &CPUTime{r: r, stat: acquire(r, r.stats, h, g.Paths[h], h.file("cpu.stat", "cpuacct.usage"))}
+		_, _, err := c.Read(time.Time{})
 		if err == nil || !isMissing(err) {
 			return c, nil // the file may be readable later
 		}
@@ -76,7 +71,7 @@ func isMissing(err error) bool {
 }
 
 // Close closes the file.
-func (c *CPUTime) Close() { release(c.in, []*level[cpuStat]{c.stat}) }
+func (c *CPUTime) Close() { release(c.r.stats, c.stat) }
 
 // cpuStat is the content of a cpu.stat or a cpuacct.usage. v1 and v2 each provide a part of
 // the fields.
@@ -160,7 +155,7 @@ func (r *Reader) stat(l *level[cpuStat], now time.Time, recent bool) (cpuStat, e
 		if err != nil {
 			err = fmt.Errorf("read %s: %w", l.files[0].Path(), err)
 		}
-	} else if errors.Is(err, fs.ErrNotExist) && !isDir(l.key) {
+	} else if errors.Is(err, fs.ErrNotExist) && !isDir(filepath.Dir(l.files[0].Path())) {
 		err = ErrGone
 	}
 	l.value.generation, l.err = generation, err

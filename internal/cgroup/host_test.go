@@ -411,7 +411,7 @@ func BenchmarkReading(b *testing.B) {
 			b.Skip("not mounted here")
 		}
 		r, path := tree.NewReader(openfile.NewSet(16)), u.Paths[CPUAcct]
-		used := &CPUTime{r: r, in: r.usages, stat: acquire(r, r.usages, tree.dir(CPUAcct, path), path, "cpuacct.usage")}
+		used := &CPUTime{r: r, stat: acquire(r, r.stats, CPUAcct, path, "cpuacct.usage")}
 		defer used.Close()
 		b.ReportAllocs()
 		for b.Loop() {

@@ -81,7 +81,7 @@ func (m *MemoryLimit) Read(now time.Time) (uint64, error) {
 
 // Close closes the files.
 func (m *MemoryLimit) Close() {
-	release(m.r.memory, m.levels)
+	release(m.r.memory, m.levels...)
 	m.levels = nil
 }
 

@@ -24,10 +24,10 @@ type Reader struct {
 	changes *openfile.Changes
 	takenAt time.Time // when changes were last counted
 	online  level[int]
+	// The maps below hold the limits by the path of their first file.
 	quotas  map[string]*level[float64]
 	cpusets map[string]*level[int]
-	stats   map[string]*level[cpuStat] // cpu.stat
-	usages  map[string]*level[cpuStat] // cpuacct.usage
+	stats   map[string]*level[cpuStat] // cpu.stat and cpuacct.usage
 	memory  map[string]*level[uint64]
 	host    level[uint64] // the host's memory
 	buf     []byte
@@ -40,13 +40,12 @@ func (t *Tree) NewReader(files *openfile.Set) *Reader {
 		tree:    t,
 		files:   files,
 		changes: openfile.NewChanges(maxWatches),
-		online:  level[int]{files: [2]openfile.File{files.File(filepath.Join(t.root, "sys/devices/system/cpu/online"))}},
+		online:  level[int]{files: []openfile.File{files.File(filepath.Join(t.root, "sys/devices/system/cpu/online"))}},
 		quotas:  map[string]*level[float64]{},
 		cpusets: map[string]*level[int]{},
 		stats:   map[string]*level[cpuStat]{},
-		usages:  map[string]*level[cpuStat]{},
 		memory:  map[string]*level[uint64]{},
-		host:    level[uint64]{files: [2]openfile.File{files.File(filepath.Join(t.root, "proc/meminfo"))}},
+		host:    level[uint64]{files: []openfile.File{files.File(filepath.Join(t.root, "proc/meminfo"))}},
 		buf:     make([]byte, 16<<10), // a memory.stat has about 2 KiB; longer files are an error
 	}
 }
@@ -62,8 +61,7 @@ func (r *Reader) Close() {
 // A level is one limit of one cgroup. All groups below the cgroup share this limit.
 type level[T any] struct {
 	path  string // path of the cgroup
-	key   string // key in the reader's map
-	files [2]openfile.File
+	files []openfile.File
 	refs  int
 	at    time.Time
 	value T // 0 if this level has no limit
@@ -71,9 +69,8 @@ type level[T any] struct {
 	missing bool
 	err     error
 
-	watches [2]*openfile.Watch
-	watched bool
-	written uint32 // changes() before the last read
+	watch   *openfile.Watch // nil if the limit is not watched
+	written uint32          // number of writes before the last read
 }
 
 const (
@@ -113,11 +110,11 @@ func (l *level[T]) holds(r *Reader, now time.Time) bool {
 		return false
 	case l.missing:
 		return l.within(missingFor, now)
-	case !l.watched || !l.within(heldFor, now):
+	case l.watch == nil || !l.within(heldFor, now):
 		return false
 	}
 	r.takeChanges(now)
-	return l.changes() == l.written
+	return l.watch.Changes() == l.written
 }
 
 // get returns a limit. It reads the limit again unless the last value is still valid.
@@ -126,17 +123,17 @@ func (l *level[T]) get(r *Reader, now time.Time, read func(*Reader, *level[T]) (
 		return l.value, l.err
 	}
 	l.at = now
-	if !l.watched {
-		l.watch(r, l.files[0].Path(), l.files[1].Path())
+	if l.watch == nil {
+		l.watch = r.changes.Watch(l.files...)
 	}
 	r.takeChanges(now)
-	l.written = l.changes() // any write from now on counts as a change
+	l.written = l.watch.Changes() // any write from now on counts as a change
 	var replaced bool
 	l.value, replaced, l.err = read(r, l)
 	if replaced || l.err != nil {
 		l.unwatch() // the watched file is gone
 	}
-	if l.watched {
+	if l.watch != nil {
 		l.closeFiles() // watched files need not stay open
 	}
 	l.allowMissing()
@@ -151,43 +148,15 @@ func (l *level[T]) allowMissing() {
 	}
 }
 
-func (l *level[T]) watch(r *Reader, paths ...string) {
-	l.watched = true
-	for i, path := range paths {
-		if path == "" {
-			continue
-		}
-		if l.watches[i] = r.changes.Watch(path); l.watches[i] == nil {
-			l.unwatch()
-			return
-		}
-	}
-}
-
 func (l *level[T]) unwatch() {
-	l.watched = false
-	for i, w := range l.watches {
-		if w != nil {
-			w.Close()
-			l.watches[i] = nil
-		}
-	}
+	l.watch.Close()
+	l.watch = nil
 }
 
 // renew discards the last value.
 func (l *level[T]) renew() {
 	l.at = time.Time{}
 	l.unwatch()
-}
-
-// changes returns the number of times that the limit was written.
-func (l *level[T]) changes() (n uint32) {
-	for _, w := range l.watches {
-		if w != nil {
-			n += w.Changes()
-		}
-	}
-	return n
 }
 
 // takeChanges counts the writes to watched files. It does so at most once per round.

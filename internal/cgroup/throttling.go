@@ -6,6 +6,7 @@ package cgroup
 import (
 	"errors"
 	"io/fs"
+	"slices"
 	"time"
 )
 
@@ -14,20 +15,15 @@ import (
 // ancestor's periods are weighted by the fraction of its quota that the group uses, so
 // that an idle sidecar in a throttled pod is not counted as throttled.
 type Throttling struct {
-	// Process is true for a single process. Other processes in its cgroup share the quota of
+	r *Reader
+	// process is true for a single process. Other processes in its cgroup share the quota of
 	// the cgroup.
-	Process bool
-
-	r      *Reader
-	levels []throttlingLevel
-}
-
-// throttlingLevel is one cgroup on the path.
-type throttlingLevel struct {
-	stat  *level[cpuStat]
-	quota *level[float64]
-	last  cpuStat
-	began bool
+	process bool
+	// The slices have an element for each cgroup on the path, and begin with the group's own.
+	// last contains the counts of the last Read.
+	stats  []*level[cpuStat]
+	quotas []*level[float64]
+	last   []cpuStat
 }
 
 // OpenThrottling opens the cgroups on a path in the hierarchy of the cpu controller. p
@@ -45,14 +41,12 @@ func (r *Reader) OpenThrottling(g Group, p Paths) (*Throttling, error) {
 	if p[h] == "/" {
 		return nil, InRoot
 	}
-	t := &Throttling{r: r}
+	t := &Throttling{r: r, process: g.ProcessOnly(), quotas: r.acquireQuotas(h, p[h])}
+	t.stats = acquireAll(r, r.stats, h, p[h], "cpu.stat")
+	t.last = make([]cpuStat, len(t.stats))
 	counted := false
-	quotas := r.acquireQuotas(h, p[h])
-	for i, stat := range acquireAll(r, r.stats, h, p[h], "cpu.stat") {
-		t.levels = append(t.levels, throttlingLevel{stat: stat, quota: quotas[i]})
-	}
-	for _, l := range t.levels {
-		s, err := r.stat(l.stat, time.Time{}, false)
+	for _, l := range t.stats {
+		s, err := r.stat(l, time.Time{}, false)
 		switch {
 		case errors.Is(err, ErrGone):
 			t.Close()
@@ -81,36 +75,35 @@ type ThrottledPeriods struct{ Total, Throttled float64 }
 // group's own cgroup restarted at 0.
 func (t *Throttling) Read(now time.Time, cores float64) (grown ThrottledPeriods, replaced bool, err error) {
 	counted := false
-	for i := range t.levels {
-		l := &t.levels[i]
-		if l.began && t.unlimited(l, now) {
+	for i, l := range t.stats {
+		last := t.last[i]
+		if last.hasPeriods && t.unlimited(t.quotas[i], now) {
 			counted = true // the kernel does not count without a quota
 			continue
 		}
-		s, err := t.r.stat(l.stat, now, i > 0)
+		s, err := t.r.stat(l, now, i > 0)
 		if err != nil {
 			if i > 0 && errors.Is(err, fs.ErrNotExist) {
 				continue // no controller at this level
 			}
 			return ThrottledPeriods{}, false, err
 		}
+		t.last[i] = s
 		if !s.hasPeriods {
-			l.began = false
 			continue
 		}
 		counted = true
-		step := ThrottledPeriods{float64(s.periods.Total - l.last.periods.Total), float64(s.periods.Throttled - l.last.periods.Throttled)}
-		if i > 0 || t.Process {
-			step.Throttled *= t.part(l, cores, now)
+		step := ThrottledPeriods{float64(s.periods.Total - last.periods.Total), float64(s.periods.Throttled - last.periods.Throttled)}
+		if i > 0 || t.process {
+			step.Throttled *= t.part(t.quotas[i], cores, now)
 		}
-		backwards := s.generation != l.last.generation || s.periods.Total < l.last.periods.Total || s.periods.Throttled < l.last.periods.Throttled
-		if l.began && !backwards && step.larger(grown) {
+		switch {
+		case !last.hasPeriods: // the starting point
+		case s.generation != last.generation || s.periods.Total < last.periods.Total || s.periods.Throttled < last.periods.Throttled:
+			replaced = replaced || i == 0
+		case step.larger(grown):
 			grown = step
 		}
-		if l.began && backwards && i == 0 {
-			replaced = true
-		}
-		l.last, l.began = s, true
 	}
 	if !counted {
 		return ThrottledPeriods{}, false, NoPeriods
@@ -124,19 +117,14 @@ func (t *Throttling) Read(now time.Time, cores float64) (grown ThrottledPeriods,
 // LimitedAbove reports whether an ancestor has a quota. Other cgroups below that ancestor
 // can use up the quota.
 func (t *Throttling) LimitedAbove(now time.Time) bool {
-	for i := 1; i < len(t.levels); i++ {
-		if !t.unlimited(&t.levels[i], now) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(t.quotas[1:], func(quota *level[float64]) bool { return !t.unlimited(quota, now) })
 }
 
 // Renew discards the cached quotas. Call Renew when a different cgroup has taken over the
 // path.
 func (t *Throttling) Renew() {
-	for i := range t.levels {
-		t.levels[i].quota.renew()
+	for _, quota := range t.quotas {
+		quota.renew()
 	}
 }
 
@@ -149,8 +137,8 @@ func (p ThrottledPeriods) larger(other ThrottledPeriods) bool {
 
 // part returns the fraction of a cgroup's quota that the given number of cores uses, or 1
 // if the quota is unknown.
-func (t *Throttling) part(l *throttlingLevel, cores float64, now time.Time) float64 {
-	quota, err := l.quota.get(t.r, now, (*Reader).readQuota)
+func (t *Throttling) part(l *level[float64], cores float64, now time.Time) float64 {
+	quota, err := l.get(t.r, now, (*Reader).readQuota)
 	if err != nil || quota <= 0 {
 		return 1
 	}
@@ -158,19 +146,17 @@ func (t *Throttling) part(l *throttlingLevel, cores float64, now time.Time) floa
 }
 
 // unlimited reports whether a cgroup is known to have no quota.
-func (t *Throttling) unlimited(l *throttlingLevel, now time.Time) bool {
-	cores, err := l.quota.get(t.r, now, (*Reader).readQuota)
-	return err == nil && cores == 0 && !l.quota.missing
+func (t *Throttling) unlimited(l *level[float64], now time.Time) bool {
+	cores, err := l.get(t.r, now, (*Reader).readQuota)
+	return err == nil && cores == 0 && !l.missing
 }
 
 // From returns the path of the group's own file.
-func (t *Throttling) From() string { return t.levels[0].stat.files[0].Path() }
+func (t *Throttling) From() string { return t.stats[0].files[0].Path() }
 
 // Close closes the files.
 func (t *Throttling) Close() {
-	for _, l := range t.levels {
-		release(t.r.stats, []*level[cpuStat]{l.stat})
-		release(t.r.quotas, []*level[float64]{l.quota})
-	}
-	t.levels = nil
+	release(t.r.stats, t.stats...)
+	release(t.r.quotas, t.quotas...)
+	t.stats, t.quotas = nil, nil
 }

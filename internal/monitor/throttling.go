@@ -45,7 +45,6 @@ func (m *throttling) read(now time.Time) (num, den float64, restarted bool, err 
 	if err != nil {
 		return 0, 0, false, err
 	}
-	t.Process = m.w.process != nil
 	if m.isIdle() && m.idle+1 < idleReadings && !t.LimitedAbove(now) {
 		m.idle++
 		return m.throttled, m.periods, false, nil

@@ -13,13 +13,19 @@ type Changes struct {
 	buf     []byte
 }
 
-// A Watch counts the writes to one file.
+// A Watch counts the writes to a limit, which may have several files. A nil Watch counts no
+// writes.
 type Watch struct {
 	of      *Changes
-	id      int32
+	ids     []int32 // one per file
 	changes uint32
 }
 
 // Changes returns the number of writes. The number grows by at least one at each Take if
-// the file was written since the previous Take.
-func (w *Watch) Changes() uint32 { return w.changes }
+// a file was written since the previous Take.
+func (w *Watch) Changes() uint32 {
+	if w == nil {
+		return 0
+	}
+	return w.changes
+}

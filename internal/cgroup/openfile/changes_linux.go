@@ -35,29 +35,35 @@ func NewChanges(maxWatches int) *Changes {
 	return c
 }
 
-// Watch starts counting writes to a file. It returns nil if the file cannot be watched.
-func (c *Changes) Watch(path string) *Watch {
-	if c.fd < 0 || len(c.watches) >= c.max {
+// Watch starts counting writes to files. It returns nil if one of the files cannot be
+// watched.
+func (c *Changes) Watch(files ...File) *Watch {
+	if c.fd < 0 || len(c.watches)+len(files) > c.max {
 		return nil
 	}
-	id, err := unix.InotifyAddWatch(c.fd, path, unix.IN_MODIFY)
-	if err != nil || c.watches[int32(id)] != nil {
-		return nil // another name of a watched file has the same id
+	w := &Watch{of: c}
+	for _, f := range files {
+		id, err := unix.InotifyAddWatch(c.fd, f.path, unix.IN_MODIFY)
+		if err != nil || c.watches[int32(id)] != nil { // another name of a watched file has the same id
+			w.Close()
+			return nil
+		}
+		w.ids = append(w.ids, int32(id))
+		c.watches[int32(id)] = w
 	}
-	w := &Watch{of: c, id: int32(id)}
-	c.watches[w.id] = w
 	return w
 }
 
 // Close ends the watch.
 func (w *Watch) Close() {
-	c := w.of
-	if c.watches[w.id] != w {
+	if w == nil {
 		return
 	}
-	delete(c.watches, w.id)
-	if c.fd >= 0 {
-		_, _ = unix.InotifyRmWatch(c.fd, uint32(w.id))
+	for _, id := range w.ids {
+		if w.of.watches[id] == w {
+			delete(w.of.watches, id)
+			_, _ = unix.InotifyRmWatch(w.of.fd, uint32(id))
+		}
 	}
 }
 

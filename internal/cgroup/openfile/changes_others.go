@@ -9,7 +9,7 @@ package openfile
 func NewChanges(int) *Changes { return &Changes{} }
 
 // Watch returns nil, because inotify needs Linux.
-func (c *Changes) Watch(string) *Watch { return nil }
+func (c *Changes) Watch(...File) *Watch { return nil }
 
 // Close has no effect, because there are no watches.
 func (w *Watch) Close() {}
