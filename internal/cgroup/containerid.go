@@ -32,22 +32,15 @@ func ContainerID(path string) (id string, ok bool) {
 // ContainerIn returns the same id as [ContainerID], and the
 // path of the container's cgroup.
 func ContainerIn(path string) (id, upTo string, ok bool) {
-	parent := ""
-	for start := 0; start < len(path); {
-		end := strings.IndexByte(path[start:], '/')
-		if end < 0 {
-			end = len(path)
-		} else {
-			end += start
-		}
-		name := path[start:end]
+	parent, end := "", -1
+	for name := range strings.SplitSeq(path, "/") {
+		end += 1 + len(name)
 		if id, ok := containerName(parent, name); ok {
 			return id, path[:end], true
 		}
 		if name == "ecs" || name == "garden" || parent != "ecs" {
 			parent = name // in Fargate, the task's id is between ecs and the container
 		}
-		start = end + 1
 	}
 	return "", "", false
 }
@@ -62,7 +55,7 @@ func containerName(parent, name string) (string, bool) {
 		return "", false
 	}
 	prefix, id := name[:len(name)-idLength], name[len(name)-idLength:]
-	if !isHex(id) {
+	if strings.Trim(id, "0123456789abcdef") != "" {
 		return "", false
 	}
 	if prefix == "" {
@@ -95,13 +88,4 @@ func PodUID(path string) (uid string, ok bool) {
 		}
 	}
 	return "", false
-}
-
-func isHex(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			return false
-		}
-	}
-	return true
 }
