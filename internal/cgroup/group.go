@@ -32,6 +32,15 @@ type Group struct {
 	by Hierarchy
 }
 
+// depth returns the depth, below the group's cgroup, down to which all cgroups belong to the
+// group.
+func (g Group) depth() int {
+	if g.ContainerID != "" {
+		return maxDepth
+	}
+	return 0
+}
+
 // ProcessOnly reports whether no cgroup separates the process from others.
 func (g Group) ProcessOnly() bool { return g.ID == "" }
 
@@ -74,8 +83,8 @@ func (t *Tree) GroupAt(cgroup string) (Group, bool) {
 	if _, upTo, ok := ContainerIn(cgroup); ok {
 		cgroup = upTo
 	}
-	for _, h := range identity() {
-		if t.trees[h] != nil && isDir(t.dir(h, cgroup)) {
+	for h := range t.identifying() {
+		if isDir(t.dir(h, cgroup)) {
 			return t.groupAt(h, cgroup), true
 		}
 	}

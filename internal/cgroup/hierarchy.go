@@ -3,6 +3,11 @@
 
 package cgroup
 
+import (
+	"iter"
+	"slices"
+)
+
 // A Hierarchy is a tree of cgroups in which each process has a path. It is either the v2
 // tree or the v1 tree of a controller. Controllers that are mounted together share a
 // tree, so their paths are the same.
@@ -36,16 +41,24 @@ func (h Hierarchy) file(v2, v1 string) string {
 
 // hierarchyOf is the inverse of String for v1 names.
 func hierarchyOf(name string) (Hierarchy, bool) {
-	for h := CPU; h < numHierarchies; h++ {
-		if h.String() == name {
-			return h, true
-		}
-	}
-	return 0, false
+	i := slices.Index(hierarchyNames[:], name)
+	return Hierarchy(i), i >= int(CPU)
 }
 
 // identity returns the hierarchies that may identify a group, in order of precedence.
 func identity() [3]Hierarchy { return [...]Hierarchy{V2Tree, CPU, Systemd} }
+
+// identifying yields the mounted hierarchies that may identify a group, in order of
+// precedence.
+func (t *Tree) identifying() iter.Seq2[Hierarchy, *mount] {
+	return func(yield func(Hierarchy, *mount) bool) {
+		for _, h := range identity() {
+			if m := t.trees[h]; m != nil && !yield(h, m) {
+				return
+			}
+		}
+	}
+}
 
 // A Mode names the kinds of hierarchies that the host has.
 type Mode string

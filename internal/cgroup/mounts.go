@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/hotprofile/hotprofile/internal/procfs"
@@ -32,6 +31,9 @@ type mount struct {
 	// namespace.
 	namespacePath
 	hierarchies []Hierarchy
+	// above holds the names of the cgroups from dir down to the root of this process's
+	// cgroup namespace, one name per level of up. It is empty without a private namespace.
+	above []string
 }
 
 // A namespacePath is a path relative to a cgroup namespace, as the kernel shows it. For
@@ -79,12 +81,12 @@ func parseMountinfo(b []byte, prefix string) []mount {
 				}
 			}
 		}
-		at, err := parseNamespacePath(unescape(f[3]))
+		at, err := parseNamespacePath(unescape.Replace(f[3]))
 		if len(hierarchies) == 0 || err != nil {
 			continue
 		}
 		out = append(out, mount{
-			dir:           filepath.Join(prefix, unescape(f[4])),
+			dir:           filepath.Join(prefix, unescape.Replace(f[4])),
 			device:        f[2],
 			namespacePath: at,
 			hierarchies:   hierarchies,
@@ -93,24 +95,8 @@ func parseMountinfo(b []byte, prefix string) []mount {
 	return out
 }
 
-// unescape resolves the octal escapes of mountinfo (\040 is a space).
-func unescape(s string) string {
-	if !strings.Contains(s, "\\") {
-		return s
-	}
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) {
-			if c, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
-				b.WriteByte(byte(c))
-				i += 3
-				continue
-			}
-		}
-		b.WriteByte(s[i])
-	}
-	return b.String()
-}
+// unescape resolves the octal escapes that the kernel writes to mountinfo.
+var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\043`, "#", `\134`, `\`)
 
 // findMounts returns the usable mounts below root. It searches this process's mount table,
 // then the mount table of the host's first process, then the usual mount points. all

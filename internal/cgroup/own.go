@@ -59,7 +59,7 @@ func (t *Tree) sameProcesses(g Group, h Hierarchy, dir string) bool {
 	if err != nil {
 		return false
 	}
-	theirs, err := processesBelow(dir, maxGroupProcesses)
+	theirs, err := processesBelow(dir, maxDepth, maxGroupProcesses)
 	if err != nil || len(ours) == 0 && g.Paths[h] != g.Cgroup {
 		return false
 	}
@@ -101,30 +101,16 @@ func (t *Tree) Processes(g Group) (map[int]bool, error) {
 	if !isDir(dir) {
 		return nil, ErrGone
 	}
-	if g.ContainerID != "" {
-		return processesBelow(dir, maxGroupProcesses)
-	}
-	list, err := processesIn(dir, maxGroupProcesses+1)
-	if err != nil && !isGone(err) {
-		return nil, fmt.Errorf("list the processes of cgroup %s: %w", g.Cgroup, err)
-	}
-	if len(list) > maxGroupProcesses {
-		return nil, TooManyProcesses
-	}
-	pids := make(map[int]bool, len(list))
-	for _, pid := range list {
-		pids[pid] = true
-	}
-	return pids, nil
+	return processesBelow(dir, g.depth(), maxGroupProcesses)
 }
 
-// processesBelow returns the pids in a cgroup and in all cgroups below it.
-func processesBelow(dir string, limit int) (map[int]bool, error) {
+// processesBelow returns the pids in a cgroup and in the cgroups below it, down to a depth.
+func processesBelow(dir string, deepest, limit int) (map[int]bool, error) {
 	pids := map[int]bool{}
 	var failed error
-	walkDirs(dir, func(path string, _ int) bool {
-		list, err := processesIn(filepath.Join(dir, path), limit+1)
-		if err != nil && !isGone(err) && !isUnsupported(err) {
+	walkDirs(dir, func(path string, depth int) bool {
+		list, err := processesIn(dir+path, limit+1)
+		if err != nil && !isGone(err) && (deepest == 0 || !isUnsupported(err)) {
 			failed = fmt.Errorf("list the processes of cgroup %s: %w", dir, err)
 		}
 		for _, pid := range list {
@@ -133,7 +119,7 @@ func processesBelow(dir string, limit int) (map[int]bool, error) {
 		if len(pids) > limit {
 			failed = TooManyProcesses
 		}
-		return failed == nil
+		return failed == nil && depth < deepest
 	})
 	return pids, failed
 }
@@ -179,7 +165,7 @@ func (t *Tree) AnyProcess(g Group) (pid int, err error) {
 	}
 	dir := t.dir(g.by, g.Cgroup)
 	walkDirs(dir, func(path string, depth int) bool {
-		if pid == 0 && (depth == 0 || g.ContainerID != "") {
+		if pid == 0 && depth <= g.depth() {
 			var buf [512]byte
 			_ = eachID(filepath.Join(dir, path, "cgroup.procs"), buf[:], func(id int) bool { pid = id; return id == 0 })
 		}

@@ -154,7 +154,7 @@ func TestResolve(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			tr := &tree{mount: mount{namespacePath: at(tt.mounted)}, above: tt.above}
+			tr := &mount{namespacePath: at(tt.mounted), above: tt.above}
 			got, err := tr.resolve(at(tt.path))
 			if tt.outside {
 				require.ErrorIs(t, err, ErrOutside)
@@ -200,7 +200,7 @@ func FuzzParsePaths(f *testing.F) {
 	f.Add([]byte("x"))
 	t := &Tree{}
 	for h := range t.trees {
-		t.trees[h] = &tree{mount: mount{dir: "/m", namespacePath: namespacePath{up: 1}}, above: []string{"me"}}
+		t.trees[h] = &mount{dir: "/m", namespacePath: namespacePath{up: 1}, above: []string{"me"}}
 	}
 	f.Fuzz(func(tt *testing.T, b []byte) {
 		p, err := t.ParsePaths(b)

@@ -41,11 +41,7 @@ func (t *Tree) FindContainer(id string) (Group, bool, error) {
 		standing
 	}
 	var found []candidate // the best two, of different containers
-	for _, h := range identity() {
-		tr := t.trees[h]
-		if tr == nil {
-			continue
-		}
+	for h, tr := range t.identifying() {
 		walkDirs(tr.dir, func(path string, _ int) bool {
 			full, ok := ContainerID(path)
 			switch {
@@ -79,7 +75,7 @@ func (t *Tree) FindContainer(id string) (Group, bool, error) {
 // path in the other hierarchies.
 func (t *Tree) groupAt(h Hierarchy, path string) Group {
 	if t.mode != V2 {
-		pids, _ := processesBelow(t.dir(h, path), maxAsked)
+		pids, _ := processesBelow(t.dir(h, path), maxDepth, maxAsked)
 		for pid := range pids {
 			if p, err := t.PathsOf(pid); err == nil {
 				if g := t.GroupOf(p); g.by == h && g.Cgroup == path {
@@ -145,11 +141,7 @@ func (s *Scanner) Groups() ([]Group, error) {
 	groups := map[string]Group{}
 	s.claimed, s.claims = map[string]string{}, nil
 	var failed error
-	for _, h := range identity() {
-		tr := s.tree.trees[h]
-		if tr == nil {
-			continue
-		}
+	for h, tr := range s.tree.identifying() {
 		if s.known[h] == nil {
 			s.known[h] = map[string]*known{}
 		}
@@ -176,11 +168,7 @@ func (s *Scanner) Groups() ([]Group, error) {
 		if !whole {
 			failed = fmt.Errorf("list the cgroups of %s: more than %d, or deeper than %d: the rest is not watched", tr.dir, maxCgroups, maxDepth)
 		}
-		for path, k := range s.known[h] {
-			if k.round != s.round {
-				delete(s.known[h], path)
-			}
-		}
+		maps.DeleteFunc(s.known[h], func(_ string, k *known) bool { return k.round != s.round })
 	}
 	for path, id := range s.claimed {
 		s.claims = append(s.claims, Claim{ContainerID: id, Cgroup: path, Container: groups[id].Cgroup})
@@ -251,7 +239,7 @@ func (t *Tree) groupsIn(h Hierarchy, path string, inContainer bool) (groups []Gr
 	}
 	pids, _ := processesIn(dir, maxAsked)
 	if len(pids) == 0 && inContainer {
-		below, _ := processesBelow(dir, maxAsked)
+		below, _ := processesBelow(dir, maxDepth, maxAsked)
 		for pid := range below {
 			pids = append(pids, pid)
 		}
@@ -294,11 +282,7 @@ func populated(dir string, first, last int) bool {
 func (t *Tree) Match(glob *Glob) ([]Group, error) {
 	found := map[string]Group{}
 	var failed error
-	for _, h := range identity() {
-		tr := t.trees[h]
-		if tr == nil {
-			continue
-		}
+	for h, tr := range t.identifying() {
 		whole := walkDirs(tr.dir, func(path string, _ int) bool {
 			if path == "" || !globs.Match(glob.pattern, path) {
 				return true
@@ -346,7 +330,7 @@ func walkFrom(dir, path string, depth int, left *int, visit func(path string, de
 	if !visit(path, depth) {
 		return true
 	}
-	full := filepath.Join(dir, path)
+	full := dir + path
 	if childless(full) {
 		return true
 	}

@@ -3,10 +3,7 @@
 
 package cgroup
 
-import (
-	"fmt"
-	"path/filepath"
-)
+import "fmt"
 
 // Tasks lists and counts the threads of a group.
 type Tasks struct {
@@ -46,32 +43,26 @@ func (t *Tasks) Read() (n uint64, replaced bool, err error) {
 func (t *Tasks) List(visit func(tid int) bool) error {
 	more := true
 	var failed error
-	list := func(dir string) {
-		err := eachID(t.tasksFile(dir), t.r.buf, func(tid int) bool {
+	walkDirs(t.dir, func(path string, depth int) bool {
+		if !more {
+			return false
+		}
+		err := eachID(t.tasksFile(t.dir+path), t.r.buf, func(tid int) bool {
 			more = tid == 0 || visit(tid) // 0 is a thread outside the visible pid namespaces
 			return more
 		})
-		if err != nil {
+		if depth == 0 { // cgroups below that vanished in the meantime have no threads
 			failed = err
 		}
-	}
-	list(t.dir)
-	if failed != nil {
-		if isGone(failed) && !isDir(t.dir) {
-			return ErrGone
-		}
-		return fmt.Errorf("list the threads of cgroup %s: %w", t.group.Cgroup, failed)
-	}
-	if t.group.ContainerID == "" || childless(t.dir) {
-		return nil
-	}
-	walkDirs(t.dir, func(path string, depth int) bool {
-		if depth > 0 && more {
-			list(filepath.Join(t.dir, path))
-		}
-		return more
+		return failed == nil && depth < t.group.depth()
 	})
-	return nil // cgroups that vanished in the meantime have no threads
+	switch {
+	case failed == nil:
+		return nil
+	case isGone(failed) && !isDir(t.dir):
+		return ErrGone
+	}
+	return fmt.Errorf("list the threads of cgroup %s: %w", t.group.Cgroup, failed)
 }
 
 // tasksFile returns the path of the file that lists the threads of one cgroup.

@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -34,18 +35,10 @@ type Tree struct {
 	procfs procfs.FS
 	mode   Mode
 	// trees contains nil for each hierarchy that is not mounted.
-	trees [numHierarchies]*tree
+	trees [numHierarchies]*mount
 	// lost is the reason why this process's own cgroup was not found. It is empty if the
 	// cgroup was found.
 	lost string
-}
-
-// tree is one mounted hierarchy.
-type tree struct {
-	mount
-	// above holds the names of the cgroups from dir down to the root of this process's
-	// cgroup namespace, one name per level of up. It is empty without a private namespace.
-	above []string
 }
 
 // Open finds the hierarchies below root. root is the mount point of the host's root,
@@ -68,8 +61,8 @@ func Open(root string) (*Tree, error) {
 	t := &Tree{root: root, procfs: procfs.At(root)}
 	for _, m := range below {
 		for _, h := range m.hierarchies {
-			if old := t.trees[h]; old == nil || better(m, old.mount) {
-				t.trees[h] = &tree{mount: m}
+			if old := t.trees[h]; old == nil || better(m, *old) {
+				t.trees[h] = &m
 			}
 		}
 	}
@@ -82,16 +75,13 @@ func Open(root string) (*Tree, error) {
 				"run it in the host's pid namespace, or in the host's cgroup namespace", tr.up, tr.dir)
 		}
 	}
-	t.mode = V2
-	for h := CPU; h < numHierarchies; h++ {
-		if t.trees[h] == nil {
-			continue
-		}
+	switch v1 := slices.ContainsFunc(t.trees[CPU:], func(m *mount) bool { return m != nil }); {
+	case !v1:
+		t.mode = V2
+	case t.trees[V2Tree] != nil:
+		t.mode = Hybrid
+	default:
 		t.mode = V1
-		if t.trees[V2Tree] != nil {
-			t.mode = Hybrid
-			break
-		}
 	}
 	return t, nil
 }
@@ -123,11 +113,7 @@ func (t *Tree) Limited() string {
 	if t.lost != "" {
 		return t.lost
 	}
-	for _, h := range identity() {
-		tr := t.trees[h]
-		if tr == nil {
-			continue
-		}
+	for h, tr := range t.identifying() {
 		if tr.rest != "" || !wholeTree(h, tr.dir) {
 			return fmt.Sprintf("only the cgroups of the collector's own container can be seen in %s: mount the host's root, with its submounts, into the container and name it in root_path", tr.dir)
 		}
@@ -216,7 +202,7 @@ func (t *Tree) setPath(p *Paths, h Hierarchy, path string) error {
 
 // resolve returns the path below the mount's directory. at is a path in this process's
 // cgroup namespace, as the kernel shows it.
-func (tr *tree) resolve(at namespacePath) (string, error) {
+func (tr *mount) resolve(at namespacePath) (string, error) {
 	var path string
 	switch {
 	case at.up == tr.up && Under(at.rest, tr.rest):
@@ -264,7 +250,7 @@ func (t *Tree) ownOf(g Group, controller Hierarchy) (h Hierarchy, dir string, er
 // directory has to be searched for. If the namespace's root is also mounted, the directory
 // has the same inode as this mount. Otherwise, the directory is the one that lists this
 // process.
-func (tr *tree) findNamespaceRoot(all []mount) []string {
+func (tr *mount) findNamespaceRoot(all []mount) []string {
 	var own uint64
 	for _, m := range all {
 		if m.device == tr.device && m.namespacePath == (namespacePath{}) {
@@ -284,12 +270,12 @@ func (tr *tree) findNamespaceRoot(all []mount) []string {
 	return strings.Split(found[1:], "/")
 }
 
-func (tr *tree) isOwn(path string, own uint64) bool {
+func (tr *mount) isOwn(path string, own uint64) bool {
 	dir := filepath.Join(tr.dir, path)
 	if own != 0 {
 		ino, err := inode(dir)
 		return err == nil && ino == own
 	}
-	pids, _ := processesBelow(dir, maxGroupProcesses)
+	pids, _ := processesBelow(dir, maxDepth, maxGroupProcesses)
 	return pids[os.Getpid()]
 }
