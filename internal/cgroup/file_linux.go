@@ -3,11 +3,7 @@
 
 package cgroup
 
-import (
-	"os"
-
-	"golang.org/x/sys/unix"
-)
+import "golang.org/x/sys/unix"
 
 const supported = true
 
@@ -19,17 +15,6 @@ func inode(dir string) (uint64, error) {
 		return 0, err
 	}
 	return st.Ino, nil
-}
-
-// openFile opens a file of a cgroup. os.Open would register the file with the runtime's
-// poller, because cgroup files support polling. Registering takes system calls, and the
-// poller would wake up at once, because the files are always readable.
-func openFile(path string) (*os.File, error) {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: path, Err: err}
-	}
-	return os.NewFile(uintptr(fd), path), nil
 }
 
 // childless reports whether a directory has no subdirectories. It reads the link count,

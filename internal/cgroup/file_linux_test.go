@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
@@ -32,31 +33,29 @@ func TestOpenedFilesAreNotPolled(t *testing.T) {
 	require.NotEmpty(t, procs)
 	usual, err := os.Open(procs)
 	require.NoError(t, err)
-	defer usual.Close()
-	require.True(t, polled(t, usual), "then this test would find it")
-	opened, err := openFile(procs)
+	require.True(t, polled(t, procs), "then this test would find it")
+	usual.Close()
+	opened, err := procfs.Open(procs)
 	require.NoError(t, err)
 	defer opened.Close()
-	require.False(t, polled(t, opened))
-	_, err = openFile(procs + ".none")
+	require.False(t, polled(t, procs))
+	_, err = procfs.Open(procs + ".none")
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// polled reports whether this process polls a file.
-func polled(t *testing.T, f *os.File) bool {
+// polled reports whether this process polls the file at a path.
+func polled(t *testing.T, path string) bool {
 	t.Helper()
-	raw, err := f.SyscallConn()
-	require.NoError(t, err)
-	var fd uintptr
-	require.NoError(t, raw.Control(func(of uintptr) { fd = of }))
 	infos, err := filepath.Glob("/proc/self/fdinfo/*")
 	require.NoError(t, err)
 	for _, info := range infos {
 		text, _ := os.ReadFile(info) // the file may be closed by now
 		for line := range strings.Lines(string(text)) {
-			var in uintptr
-			if n, _ := fmt.Sscanf(line, "tfd: %d", &in); n == 1 && in == fd {
-				return true
+			var fd int
+			if n, _ := fmt.Sscanf(line, "tfd: %d", &fd); n == 1 {
+				if at, _ := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd)); at == path {
+					return true
+				}
 			}
 		}
 	}

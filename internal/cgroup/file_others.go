@@ -5,11 +5,7 @@
 
 package cgroup
 
-import "os"
-
 const supported = false
-
-func openFile(path string) (*os.File, error) { return os.Open(path) }
 
 func inode(string) (uint64, error) { return 0, NeedsLinux }
 

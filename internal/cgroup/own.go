@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"path/filepath"
 	"strconv"
+
+	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
 // maxGroupProcesses is the maximum number of processes that are read to check whether a
@@ -137,7 +139,7 @@ func processesIn(dir string, limit int) (pids []int, err error) {
 // eachID calls visit for each id in a file with one id per line, until visit returns false.
 // buf is the buffer for reading.
 func eachID(file string, buf []byte, visit func(id int) bool) error {
-	f, err := openFile(file)
+	f, err := procfs.Open(file)
 	if err != nil {
 		return err
 	}

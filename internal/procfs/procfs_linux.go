@@ -25,23 +25,25 @@ func sinceBoot() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// file is an open file without the poller of the os package. The poller cannot wait for
-// such files, but trying it takes five system calls each time.
-type file struct {
+// File is an open file without the poller of the os package. The poller cannot wait for most
+// files of /proc, and would wake up at once for files of cgroups. Trying it takes five system
+// calls each time.
+type File struct {
 	fd   int
 	path string
 }
 
-func open(path string) (file, error) {
+// Open opens a file for reading.
+func Open(path string) (File, error) {
 	fd, err := again(func() (int, error) { return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
 	if err != nil {
-		return file{}, &os.PathError{Op: "open", Path: path, Err: err}
+		return File{}, &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	return file{fd, path}, nil
+	return File{fd, path}, nil
 }
 
 // Read implements io.Reader.
-func (f file) Read(b []byte) (int, error) {
+func (f File) Read(b []byte) (int, error) {
 	n, err := again(func() (int, error) { return unix.Read(f.fd, b) })
 	if err != nil {
 		return 0, &os.PathError{Op: "read", Path: f.path, Err: err}
@@ -52,7 +54,8 @@ func (f file) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-func (f file) close() { _ = unix.Close(f.fd) } // a file that was only read cannot lose data
+// Close closes the file.
+func (f File) Close() { _ = unix.Close(f.fd) } // a file that was only read cannot lose data
 
 // again repeats a system call that a signal interrupted.
 func again(call func() (int, error)) (int, error) {

@@ -25,11 +25,11 @@ func ReadFile(path string, limit int) ([]byte, error) { return AppendFile(nil, p
 // that the caller can reuse the buffer.
 func AppendFile(buf []byte, path string, limit int) ([]byte, error) {
 	buf = buf[:0]
-	f, err := open(path)
+	f, err := Open(path)
 	if err != nil {
 		return buf, err
 	}
-	defer f.close()
+	defer f.Close()
 	for {
 		if len(buf) > limit {
 			return buf[:limit], fmt.Errorf("read %s: more than %d bytes: %w", path, limit, ErrTooLarge)
@@ -51,14 +51,12 @@ func AppendFile(buf []byte, path string, limit int) ([]byte, error) {
 }
 
 // parseFile parses a file of at most limit bytes.
-func parseFile[T any](path string, limit int, parse func([]byte) (T, error)) (T, error) {
+func parseFile[T any](path string, limit int, parse func([]byte) (T, error)) (parsed T, err error) {
 	b, err := ReadFile(path, limit)
 	if err != nil {
-		var none T
-		return none, err
+		return parsed, err
 	}
-	parsed, err := parse(b)
-	if err != nil {
+	if parsed, err = parse(b); err != nil {
 		return parsed, fmt.Errorf("%s: %w", path, err)
 	}
 	return parsed, nil
