@@ -215,10 +215,12 @@ func (s *Session) openEvents(a *Attachment) error {
 		scope = rights.Process
 	}
 	switch {
-	case a.tid > 0:
-		return rights.Explain(scope, what, s.openOneThread(a))
 	case a.pid > 0:
-		return rights.Explain(scope, what, s.openThreads(a))
+		err := s.openThreads(a)
+		if err == nil && len(a.events) == 0 {
+			err = os.ErrProcessDone
+		}
+		return rights.Explain(scope, what, err)
 	case !s.hostWide:
 		return fmt.Errorf("%s: the session was not opened host-wide", what)
 	case a.cgroup == "":
@@ -274,29 +276,21 @@ func (s *Session) openCPUs(a *Attachment, pid, flags int) error {
 	return nil
 }
 
-// openOneThread opens the events of AttachThread.
-func (s *Session) openOneThread(a *Attachment) error {
-	attr := s.sampling(1)
-	attr.Bits &^= unix.PerfBitContextSwitch
-	outputs := s.sampleFDs
-	if s.splits {
-		outputs = s.threadFDs
-	}
-	if err := s.openThread(a, attr, a.tid, outputs); err != nil {
-		return err
-	}
-	if len(a.events) == 0 {
-		return os.ErrProcessDone
-	}
-	return nil
-}
-
-// openThreads opens an event per thread and CPU. A thread inherits the events of the thread
-// that starts it, but only if that thread is already attached. openThreads therefore lists
-// the threads again until it finds no new threads.
+// openThreads opens the events of the threads of a process, or of the single thread of
+// AttachThread. A thread inherits the events of the thread that starts it, but only if that
+// thread is already attached. openThreads therefore lists the threads again until it finds
+// no new threads.
 func (s *Session) openThreads(a *Attachment) error {
+	if a.tid > 0 {
+		attr, outputs := s.sampling(1), s.sampleFDs
+		attr.Bits &^= unix.PerfBitContextSwitch
+		if s.splits {
+			outputs = s.threadFDs
+		}
+		return s.openThread(a, attr, a.tid, outputs)
+	}
 	attr := s.ofThread(s.period, !s.hostWide)
-	seen := make(map[int]struct{})
+	seen := make(map[int]bool)
 	rounds := 0
 	for rounds < maxRounds {
 		fresh, err := s.newThreads(a.pid, seen)
@@ -313,9 +307,6 @@ func (s *Session) openThreads(a *Attachment) error {
 				return err
 			}
 		}
-	}
-	if len(a.events) == 0 {
-		return os.ErrProcessDone
 	}
 	for _, e := range a.events {
 		e.overlaps = rounds > 1
@@ -345,17 +336,14 @@ func (s *Session) openThread(a *Attachment, attr *unix.PerfEventAttr, tid int, o
 
 // newThreads returns the threads of a process that are not in seen, and adds them to seen.
 // The list is empty if the process has ended.
-func (s *Session) newThreads(pid int, seen map[int]struct{}) ([]int, error) {
+func (s *Session) newThreads(pid int, seen map[int]bool) ([]int, error) {
 	tids, err := s.listThreads(pid)
 	if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ESRCH) {
 		return nil, err
 	}
-	fresh := tids[:0]
-	for _, tid := range tids {
-		if _, ok := seen[tid]; !ok {
-			seen[tid] = struct{}{}
-			fresh = append(fresh, tid)
-		}
+	fresh := slices.DeleteFunc(tids, func(tid int) bool { return seen[tid] })
+	for _, tid := range fresh {
+		seen[tid] = true
 	}
 	return fresh, nil
 }

@@ -174,7 +174,7 @@ func findFeatures() features {
 
 var (
 	inheritThread = featureTest{bits: unix.PerfBitInherit | sys.AttrInheritThread}
-	sampleCgroup  = featureTest{features: features{cgroup: true}}
+	sampleCgroup  = featureTest{sampleType: unix.PERF_SAMPLE_CGROUP}
 	formatLost    = featureTest{readFormat: unix.PERF_FORMAT_LOST}
 	// inheritHits makes the kernel count hits per thread for inherited events (Linux 6.12).
 	inheritHits = featureTest{bits: unix.PerfBitInherit | sys.AttrInheritThread, sampleType: unix.PERF_SAMPLE_READ}
@@ -183,7 +183,6 @@ var (
 // featureTest opens a dummy event of this process to test a feature. It repeats the test
 // until the result is certain, because opening may also fail for lack of descriptors.
 type featureTest struct {
-	features                     features
 	bits, sampleType, readFormat uint64
 
 	mu             sync.Mutex
@@ -196,7 +195,7 @@ func (t *featureTest) supported() bool {
 	if t.certain {
 		return t.works
 	}
-	attr := attributes{features: t.features}.anchor(1, false)
+	attr := attributes{}.anchor(1, false)
 	attr.Bits |= t.bits
 	attr.Sample_type |= t.sampleType
 	attr.Read_format = t.readFormat

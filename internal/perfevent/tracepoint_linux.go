@@ -87,7 +87,7 @@ func (s *Session) openHits(a *Attachment, pid, cpu, output, flags int, inherit b
 		if t.Filter == "" {
 			continue
 		}
-		if err := sys.SetFilter(e.fd, t.Filter); err != nil {
+		if err := unix.IoctlSetString(e.fd, unix.PERF_EVENT_IOC_SET_FILTER, t.Filter); err != nil {
 			return fmt.Errorf("filtering tracepoint %d by %q: %w", t.ID, t.Filter, err)
 		}
 	}

@@ -145,27 +145,13 @@ func parseFormat(text []byte) (map[string]Field, error) {
 		if !ok {
 			continue
 		}
+		declaration, layout, _ := strings.Cut(declared, ";")
 		var f Field
-		parts := strings.Split(declared, ";")
-		for _, part := range parts[1:] {
-			key, value, _ := strings.Cut(strings.TrimSpace(part), ":")
-			if key == "" {
-				continue
-			}
-			n, err := strconv.Atoi(value)
-			if err != nil || n < 0 || n >= maxOffset {
-				return nil, fmt.Errorf("%q: %s is not a number below %d", line, key, maxOffset)
-			}
-			switch key {
-			case "offset":
-				f.Offset = n
-			case "size":
-				f.Size = n
-			case "signed":
-				f.Signed = n != 0
-			}
+		_, err := fmt.Sscanf(layout, " offset:%d; size:%d; signed:%t;", &f.Offset, &f.Size, &f.Signed)
+		if err != nil || min(f.Offset, f.Size) < 0 || max(f.Offset, f.Size) >= maxOffset {
+			return nil, fmt.Errorf("%q has no offset and size below %d, or does not say whether it is signed", line, maxOffset)
 		}
-		declaration, _, _ := strings.Cut(parts[0], "[")
+		declaration, _, _ = strings.Cut(declaration, "[")
 		words := strings.Fields(declaration)
 		if len(words) < 2 {
 			return nil, fmt.Errorf("%q declares no field", line)

@@ -16,11 +16,11 @@ import (
 // Explain adds the attempted action and the rights that would permit it to the kernel's
 // error. It returns nil if err is nil.
 func Explain(sc Scope, what string, err error) error {
-	var mapping *ring.MapError
+	_, unmapped := errors.AsType[*ring.MapError](err)
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &mapping): // already names the missing right
+	case unmapped: // already names the missing right
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
 		return missing(sc, what, examine(err), err)
 	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.E2BIG): // E2BIG: a field of perf_event_attr is unknown

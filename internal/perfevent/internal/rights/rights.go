@@ -80,38 +80,23 @@ const (
 	Tracepoints              // tracepoints of the kernel, with their records
 )
 
-// String names the action that the scope permits.
-func (s Scope) String() string {
-	switch s {
-	case Own:
-		return "sampling own processes"
-	case Host:
-		return "sampling the whole host or a cgroup"
-	case Kernel:
-		return "sampling time in the kernel"
-	case Process:
-		return "sampling a process of another user"
-	case Tracepoints:
-		return "sampling tracepoints"
-	default:
-		return "placing probes in programs"
-	}
+// scopes holds, for each scope, the action that it permits, and the highest
+// kernel.perf_event_paranoid at which every user may take the action. No value permits
+// Uprobes.
+var scopes = [...]struct {
+	action   string
+	paranoid int
+}{
+	Own:         {"sampling own processes", 2},
+	Host:        {"sampling the whole host or a cgroup", 0},
+	Kernel:      {"sampling time in the kernel", 1},
+	Process:     {"sampling a process of another user", 2},
+	Uprobes:     {"placing probes in programs", 2},
+	Tracepoints: {"sampling tracepoints", -1},
 }
 
-// paranoid returns the highest kernel.perf_event_paranoid at which every user may sample
-// in the scope. No value permits Uprobes.
-func (s Scope) paranoid() int {
-	switch s {
-	case Host:
-		return 0
-	case Kernel:
-		return 1
-	case Tracepoints:
-		return -1
-	default:
-		return 2
-	}
-}
+// String names the action that the scope permits.
+func (s Scope) String() string { return scopes[s].action }
 
 // situation holds the facts that decide which right is missing.
 type situation struct {
@@ -135,7 +120,7 @@ func missing(sc Scope, what string, s situation, answer error) *Error {
 		return missingForUprobes(what, s, answer)
 	}
 	e := &Error{What: what, Err: answer}
-	sysctl := fmt.Sprintf("kernel.perf_event_paranoid at most %d", sc.paranoid())
+	sysctl := fmt.Sprintf("kernel.perf_event_paranoid at most %d", scopes[sc].paranoid)
 	capability := "CAP_PERFMON"
 	if !s.perfmon {
 		capability = "CAP_SYS_ADMIN"
@@ -159,7 +144,7 @@ func missing(sc Scope, what string, s situation, answer error) *Error {
 	case s.userNamespace && (s.haveAdmin || s.havePerfmon && s.perfmon) && sc != Process:
 		e.Needed = []string{capability + " in the host's user namespace", sysctl}
 		e.Have += ", and capabilities of another user namespace do not count"
-	case sc == Process && s.paranoid <= sc.paranoid():
+	case sc == Process && s.paranoid <= scopes[sc].paranoid:
 		e.Needed = []string{"to run as that user", capability, "CAP_SYS_PTRACE"}
 		e.Have = ""
 	default:

@@ -128,6 +128,6 @@ func (e *MapError) Unwrap() error { return e.err }
 
 // tooLarge reports whether mapping a smaller ring might succeed.
 func tooLarge(err error) bool {
-	var mapping *MapError
-	return errors.As(err, &mapping) && (errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOMEM))
+	_, unmapped := errors.AsType[*MapError](err)
+	return unmapped && (errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOMEM))
 }

@@ -67,19 +67,6 @@ func SetPeriod(fd int, period uint64) error {
 	return ioctlPointer(fd, unix.PERF_EVENT_IOC_PERIOD, &period)
 }
 
-// SetFilter makes a tracepoint's event count only the hits that match a filter.
-func SetFilter(fd int, filter string) error {
-	text, err := unix.BytePtrFromString(filter)
-	if err != nil {
-		return err
-	}
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.PERF_EVENT_IOC_SET_FILTER, uintptr(unsafe.Pointer(text)))
-	if errno != 0 {
-		return errno
-	}
-	return nil
-}
-
 // Count returns the count of an event, which is the first value of its read_format.
 func Count(fd int) (uint64, error) {
 	var b [maxReadFormat]byte
