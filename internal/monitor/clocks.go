@@ -64,15 +64,11 @@ func openProcessClock(s *Source, p procfs.Process) (*processClock, error) {
 
 // Read returns the CPU time. The CPU time never starts over.
 func (c *processClock) Read(time.Time) (time.Duration, bool, error) {
-	var (
-		used time.Duration
-		err  error = ForeignPIDs
-	)
-	if c.source.clocks != nil {
-		used, err = c.source.clocks.process(c.process.PID)
-	}
-	if err != nil && c.source.clocks != nil {
-		return 0, false, err
+	used, err := time.Duration(0), error(ForeignPIDs)
+	if !c.source.foreignPIDs {
+		if used, err = c.source.clocks.process(c.process.PID); err != nil {
+			return 0, false, err
+		}
 	}
 	// If the process still runs after its clock was read, the clock
 	// belongs to this process.

@@ -32,7 +32,7 @@ func (s *Source) switchFollower() *bottleneck.Follower {
 	if s.switches == nil {
 		s.switches = bottleneck.New(s.tree, s.procfs, bottleneck.Options{
 			Least: s.options.Least[CPUBottleneck], MaxSwitches: s.options.MaxSwitchesPerSecond,
-			ForeignPIDs: s.clocks == nil,
+			ForeignPIDs: s.foreignPIDs,
 		})
 	}
 	return s.switches

@@ -101,7 +101,7 @@ func (c *cpuUse) open() error {
 		c.counter, c.noCounter, c.own = own, nil, true
 	case errors.Is(err, ErrGone):
 		return err
-	case s.clocks == nil:
+	case s.foreignPIDs:
 		c.counter, c.noCounter, c.own = nil, ForeignPIDs, false
 	default:
 		c.counter, c.noCounter, c.own = newUnitClock(s, c.w.unit), nil, false
@@ -197,11 +197,8 @@ func (m *share) read(now time.Time) (num, den float64, restarted bool, err error
 	return u.used.Seconds(), m.total, restarted, nil
 }
 
-func (m *share) moved() {
-	if of, ok := m.of.(interface{ moved() }); ok {
-		of.moved()
-	}
-}
+// moved makes the next reading open the limits of the new cgroup.
+func (m *share) moved() { m.of.close() }
 
 func (m *share) from() string { return m.w.use.from() }
 func (m *share) close()       { m.of.close() }
@@ -226,8 +223,6 @@ func (c *capacity) read(now time.Time) (float64, error) {
 	c.w.capacity = found
 	return found.Cores, nil
 }
-
-func (c *capacity) moved() { c.close() }
 
 func (c *capacity) renew() {
 	if c.open != nil {
@@ -258,8 +253,6 @@ func (r *request) read(now time.Time) (float64, error) {
 	}
 	return q.Read(now)
 }
-
-func (r *request) moved() { r.close() }
 
 // online is the number of the host's CPUs that are online.
 type online struct{ source *Source }

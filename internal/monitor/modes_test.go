@@ -155,7 +155,7 @@ func (h *modeHost) setEither(controller, file, content, file2, content2 string) 
 func (h *modeHost) open(keep int, scope Scope, monitors ...string) *Watcher {
 	s, err := NewSource(h.tree, Options{MaxOpenFiles: keep})
 	require.NoError(h.t, err)
-	s.clocks = fixedClocks{}
+	s.clocks, s.foreignPIDs = fixedClocks{}, false
 	var w *Watcher
 	if scope == ProcessScope {
 		w, err = s.Watch(cgroup.Group{}, procfs.Process{PID: pid}, monitors)
@@ -751,7 +751,7 @@ func TestStartedAt(t *testing.T) {
 	s, err := NewSource(h.tree, Options{Now: func() time.Time { return at }})
 	require.NoError(t, err)
 	defer s.Close()
-	s.clocks = fixedClocks{}
+	s.clocks, s.foreignPIDs = fixedClocks{}, false
 	h.set("v2", "cgroup.procs", "4711\n4712\n4713\n")
 	h.write("proc/4712/stat", "4712 (older) S 1 100 100 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 7 0 4000 0 0\n")
 	started, err := s.StartedAt(h.unit)

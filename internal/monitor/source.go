@@ -29,7 +29,9 @@ type Source struct {
 	files   *openfile.Set
 	reader  *cgroup.Reader
 	clocks  clocks
-	host    hostFigures
+	// foreignPIDs reports whether procfs belongs to another pid namespace.
+	foreignPIDs bool
+	host        hostFigures
 	// busyFrom is the minimum CPU usage, in cores, at which the threads of a
 	// unit are read one by one.
 	busyFrom float64
@@ -79,15 +81,13 @@ func NewSource(tree *cgroup.Tree, o Options) (*Source, error) {
 		all, err := newList()
 		return &Source{options: o, list: all}, err
 	}
-	s := &Source{tree: tree, procfs: procfs.At(tree.Root()), options: o, busyFrom: busyEnough, idleBelow: idleBelow, files: openfile.NewSet(o.MaxOpenFiles), buf: make([]byte, 4096)}
+	s := &Source{tree: tree, procfs: procfs.At(tree.Root()), options: o, clocks: systemClocks{}, busyFrom: busyEnough, idleBelow: idleBelow, files: openfile.NewSet(o.MaxOpenFiles), buf: make([]byte, 4096)}
 	if s.options.Now == nil {
 		s.options.Now = time.Now
 	}
 	s.reader = tree.NewReader(s.files)
 	s.host = hostFigures{buf: s.buf, load: s.files.File(s.procfs.Path("loadavg")), stat: s.files.File(s.procfs.Path("stat"))}
-	if s.procfs.OwnPID() == os.Getpid() {
-		s.clocks = systemClocks{}
-	}
+	s.foreignPIDs = s.procfs.OwnPID() != os.Getpid()
 	return s, nil
 }
 
@@ -184,9 +184,6 @@ func (s *Source) StartedAt(u cgroup.Group) (time.Time, error) {
 
 // timeOf converts the start of a process from ticks to a time.
 func (s *Source) timeOf(start uint64) time.Time {
-	now := systemClocks{}.ticks()
-	if s.clocks != nil {
-		now = s.clocks.ticks()
-	}
+	now := s.clocks.ticks()
 	return s.options.Now().Add(-time.Duration(now-min(start, now)) * procfs.Tick)
 }

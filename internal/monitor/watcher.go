@@ -139,8 +139,7 @@ func (s *slot) read(now time.Time) Result {
 		s.unavailable = false
 		return Result{Reading: Reading{Time: now, Num: num, Den: den}, Restarted: restarted}
 	}
-	var unavailable cgroup.Unavailable
-	s.unavailable = errors.As(err, &unavailable)
+	_, s.unavailable = errors.AsType[cgroup.Unavailable](err)
 	return Result{Err: err}
 }
 
@@ -222,8 +221,7 @@ func (o *opened[T]) get() (T, error) {
 	}
 	o.close()
 	if err != nil {
-		var none cgroup.Unavailable
-		if errors.As(err, &none) {
+		if none, ok := errors.AsType[cgroup.Unavailable](err); ok {
 			o.none = none
 		}
 		return o.it, err

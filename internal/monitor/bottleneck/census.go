@@ -290,13 +290,7 @@ type procLookup struct {
 	procfs procfs.FS
 }
 
-func (l procLookup) unit(pid int) (string, error) {
-	paths, err := l.tree.PathsOf(pid)
-	if err != nil {
-		return "", err
-	}
-	return strings.Clone(l.tree.GroupOf(paths).ID), nil // without Clone the id keeps the whole file in memory
-}
+func (l procLookup) unit(pid int) (string, error) { return l.unitAt(l.tree.PathsOf(pid)) }
 
 func (l procLookup) unitOfThread(pid, tid int) (string, error) {
 	ending, err := l.ending(pid, pid)
@@ -306,11 +300,15 @@ func (l procLookup) unitOfThread(pid, tid int) (string, error) {
 	if ending, err = l.ending(pid, tid); err != nil || ending {
 		return "", errors.Join(err, errEnding)
 	}
-	paths, err := l.tree.PathsOfThread(pid, tid)
+	return l.unitAt(l.tree.PathsOfThread(pid, tid))
+}
+
+// unitAt returns the id of the unit with the given paths.
+func (l procLookup) unitAt(paths cgroup.Paths, err error) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return strings.Clone(l.tree.GroupOf(paths).ID), nil
+	return strings.Clone(l.tree.GroupOf(paths).ID), nil // without Clone the id keeps the whole file in memory
 }
 
 func (l procLookup) ending(pid, tid int) (bool, error) {

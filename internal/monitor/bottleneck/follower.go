@@ -12,6 +12,7 @@
 package bottleneck
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -92,8 +93,9 @@ type Follower struct {
 	online      func() ([]int, error)
 	after       func(time.Duration) <-chan time.Time
 
-	once sync.Once // starts the goroutine, or prevents its start
-	stop chan struct{}
+	once sync.Once       // starts the goroutine, or prevents its start
+	ctx  context.Context // ends when the follower is closed
+	stop context.CancelFunc
 	wake chan struct{} // there is a unit to follow
 	done chan struct{}
 
@@ -156,7 +158,8 @@ func (f *Follower) prepare() *Follower {
 	if f.maxSwitches <= 0 {
 		f.maxSwitches = defaultMaxSwitches
 	}
-	f.stop, f.wake, f.done = make(chan struct{}), make(chan struct{}, 1), make(chan struct{})
+	f.ctx, f.stop = context.WithCancel(context.Background())
+	f.wake, f.done = make(chan struct{}, 1), make(chan struct{})
 	f.followed, f.tallies = map[*followed]struct{}{}, map[*followed]*tally{}
 	f.err = errFollowing
 	f.sim = newSimultaneity(0)
@@ -178,11 +181,7 @@ func (f *Follower) Reader(id string, p procfs.Process) *Reader {
 // must not be read after Close.
 func (f *Follower) Close() {
 	f.once.Do(func() { close(f.done) }) // the goroutine was never started
-	select {
-	case <-f.stop:
-	default:
-		close(f.stop)
-	}
+	f.stop()
 	f.mu.Lock()
 	if f.stream != nil {
 		f.stream.Wake()
@@ -227,26 +226,17 @@ func (f *Follower) wanted() bool {
 	return len(f.followed) > 0
 }
 
-func (f *Follower) stopped() bool {
-	select {
-	case <-f.stop:
-		return true
-	default:
-		return false
-	}
-}
-
 // run attaches the follower while units are followed.
 func (f *Follower) run() {
 	defer close(f.done)
 	retry := retryFirst
 	for {
 		select {
-		case <-f.stop:
+		case <-f.ctx.Done():
 			return
 		case <-f.wake:
 		}
-		for f.wanted() && !f.stopped() {
+		for f.wanted() && f.ctx.Err() == nil {
 			lasted, err := f.attach()
 			if err == nil {
 				continue // no unit is followed any more, or the CPUs have changed
@@ -256,7 +246,7 @@ func (f *Follower) run() {
 			}
 			f.setErr(err)
 			select {
-			case <-f.stop:
+			case <-f.ctx.Done():
 				return
 			case <-f.after(retry):
 			}
@@ -266,8 +256,7 @@ func (f *Follower) run() {
 }
 
 func (f *Follower) setErr(err error) {
-	var reason cgroup.Unavailable
-	if !errors.As(err, &reason) {
+	if _, ok := errors.AsType[cgroup.Unavailable](err); !ok {
 		err = cgroup.Unavailable(err.Error())
 	}
 	f.mu.Lock()
@@ -296,7 +285,7 @@ func (f *Follower) attach() (lasted bool, err error) {
 		f.sim.reset(0, f.sim.now)
 		f.census.clear()
 	}()
-	if f.stopped() || !f.wanted() {
+	if f.ctx.Err() != nil || !f.wanted() {
 		// The follower was stopped, or its last unit was removed, while the stream was being
 		// opened. No wait on the stream was in progress then, so the change is checked here.
 		return false, nil
@@ -321,7 +310,7 @@ func (f *Follower) read(stream stream) (lasted bool, err error) {
 		if err := stream.Wait(readEvery); err != nil {
 			return false, err
 		}
-		if f.stopped() || !f.sync() {
+		if f.ctx.Err() != nil || !f.sync() {
 			return false, nil
 		}
 		for stream.Read(&rec) {

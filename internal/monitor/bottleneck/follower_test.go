@@ -432,7 +432,7 @@ func TestCloseEndsEveryState(t *testing.T) {
 		"while the stream is opened": func(r *rig) {
 			open := r.open
 			r.open = func() (stream, error) {
-				<-r.stop // a stream that is not open yet cannot be woken
+				<-r.ctx.Done() // a stream that is not open yet cannot be woken
 				return open()
 			}
 			r.read(r.Reader("a", procfs.Process{}), 1)
