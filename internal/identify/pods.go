@@ -87,22 +87,16 @@ func (h *LocalHost) podContainers(uid string) (out []podContainer) {
 		if err != nil || !strings.Contains(target, "_"+uid+"/") {
 			continue
 		}
-		_, rest, ok := cutLast(strings.TrimSuffix(link, ".log"), "_")
-		name, id, dashed := cutLast(rest, "-")
-		if !ok || !dashed || len(id) < cgroup.MinPrefix {
+		parts := strings.Split(strings.TrimSuffix(link, ".log"), "_")
+		container := parts[len(parts)-1]
+		dash := strings.LastIndexByte(container, '-')
+		if len(parts) == 1 || dash < 0 || len(container)-dash <= cgroup.MinPrefix {
 			continue
 		}
 		if info, err := os.Lstat(filepath.Join(h.podLogs, link)); err == nil {
-			out = append(out, podContainer{name, id, info.ModTime()})
+			out = append(out, podContainer{container[:dash], container[dash+1:], info.ModTime()})
 		}
 	}
 	slices.SortFunc(out, func(a, b podContainer) int { return b.made.Compare(a.made) })
 	return out
-}
-
-func cutLast(s, sep string) (before, after string, found bool) {
-	if i := strings.LastIndex(s, sep); i >= 0 {
-		return s[:i], s[i+len(sep):], true
-	}
-	return s, "", false
 }

@@ -45,7 +45,9 @@ func NewDecoder(maxNameBytes int) *Decoder {
 	if maxNameBytes <= 0 {
 		maxNameBytes = DefaultNameBytes
 	}
-	return &Decoder{names: newNames(), maxNames: maxNameBytes}
+	d := &Decoder{maxNames: maxNameBytes}
+	d.names.reset()
+	return d
 }
 
 // Forgotten returns the number of times that the decoder removed all names. When this

@@ -24,11 +24,6 @@ type names struct {
 	units []uint16 // scratch
 }
 
-func newNames() (n names) {
-	n.reset()
-	return n
-}
-
 // reset removes all names except the two constants.
 func (n *names) reset() {
 	n.known, n.texts, n.bytes = map[string]Name{"": NoName}, []string{""}, nameCost
