@@ -8,7 +8,6 @@
 package inline
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
@@ -25,10 +24,6 @@ const (
 // maxDepth is the maximum depth of nested messages. It includes attribute values.
 const maxDepth = 64
 
-// maxStrings is the maximum number of strings in a dictionary. It is limited
-// because an index is an int32.
-const maxStrings = 1<<31 - 1
-
 // maxPrefix is the maximum size of the tag and the length that precede a string, in bytes.
 const maxPrefix = 6
 
@@ -38,7 +33,6 @@ const maxWritten = 64 << 20
 
 var (
 	errTooDeep = fmt.Errorf("messages nest deeper than %d", maxDepth)
-	errStrings = errors.New("the string table has too many entries")
 	errWritten = fmt.Errorf("its attributes take more than %d MiB without references", maxWritten>>20)
 )
 
@@ -79,10 +73,7 @@ type rewriter struct {
 func (r *rewriter) collect(request []byte) error {
 	return eachBytes(request, dictionaryField, func(dictionary []byte) error {
 		return eachBytes(dictionary, stringTableField, func(s []byte) error {
-			if len(r.strings) == maxStrings {
-				return errStrings
-			}
-			r.strings = append(r.strings, s)
+			r.strings = append(r.strings, s) // a message of 2 GiB cannot have more strings than an int32 counts
 			return nil
 		})
 	})

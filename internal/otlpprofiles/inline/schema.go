@@ -32,10 +32,13 @@ type field struct {
 	of   *message // the message of a nested field
 }
 
+// fields are the fields of a message by number.
+type fields [12]field
+
 // message describes a message of OTLP 1.11 and the fields to rewrite.
 type message struct {
-	name   string
-	fields [12]field // by number
+	name   string // empty if the message has no index itself
+	fields fields
 	// onlyIndices reports whether the message is copied unchanged if all
 	// strings keep their indices.
 	onlyIndices bool
@@ -64,53 +67,26 @@ func (m *message) field(n protowire.Number, typ protowire.Type) field {
 // requestMessage returns the schema of a request. Samples, locations, links and stacks
 // contain no strings.
 var requestMessage = sync.OnceValue(func() *message {
-	anyValue := &message{name: "AnyValue"}
-	keyValue := &message{name: "KeyValue"}
-	arrayValue := &message{name: "ArrayValue"}
-	arrayValue.fields[1] = field{is: nested, of: anyValue}
-	keyValueList := &message{name: "KeyValueList"}
-	keyValueList.fields[1] = field{is: nested, of: keyValue}
-	anyValue.fields[5] = field{is: nested, of: arrayValue}
-	anyValue.fields[6] = field{is: nested, of: keyValueList}
-	anyValue.fields[8] = field{is: valueReference, name: "string_value_strindex"}
-	keyValue.fields[2] = field{is: nested, of: anyValue}
-	keyValue.fields[3] = field{is: keyReference, name: "key_strindex"}
+	in := func(of *message) field { return field{is: nested, of: of} }
+	at := func(name string) field { return field{is: index, name: name} }
+	anyValue, keyValue := &message{name: "AnyValue"}, &message{name: "KeyValue"}
+	arrayValue := &message{fields: fields{1: in(anyValue)}}
+	keyValueList := &message{fields: fields{1: in(keyValue)}}
+	anyValue.fields = fields{5: in(arrayValue), 6: in(keyValueList), 8: {is: valueReference, name: "string_value_strindex"}}
+	keyValue.fields = fields{2: in(anyValue), 3: {is: keyReference, name: "key_strindex"}}
 
-	resource := &message{name: "Resource"}
-	resource.fields[1] = field{is: nested, of: keyValue}
-	scope := &message{name: "InstrumentationScope"}
-	scope.fields[3] = field{is: nested, of: keyValue}
-	valueType := &message{name: "ValueType", onlyIndices: true}
-	valueType.fields[1] = field{is: index, name: "type_strindex"}
-	valueType.fields[2] = field{is: index, name: "unit_strindex"}
-	profile := &message{name: "Profile", onlyIndices: true}
-	profile.fields[1] = field{is: nested, of: valueType} // sample_type
-	profile.fields[5] = field{is: nested, of: valueType} // period_type
-	scopeProfiles := &message{name: "ScopeProfiles"}
-	scopeProfiles.fields[1] = field{is: nested, of: scope}
-	scopeProfiles.fields[2] = field{is: nested, of: profile}
-	resourceProfiles := &message{name: "ResourceProfiles"}
-	resourceProfiles.fields[1] = field{is: nested, of: resource}
-	resourceProfiles.fields[2] = field{is: nested, of: scopeProfiles}
+	resource := &message{fields: fields{1: in(keyValue)}}
+	scope := &message{fields: fields{3: in(keyValue)}}
+	valueType := &message{name: "ValueType", onlyIndices: true, fields: fields{1: at("type_strindex"), 2: at("unit_strindex")}}
+	profile := &message{onlyIndices: true, fields: fields{1: in(valueType), 5: in(valueType)}} // sample_type, period_type
+	scopeProfiles := &message{fields: fields{1: in(scope), 2: in(profile)}}
+	resourceProfiles := &message{fields: fields{1: in(resource), 2: in(scopeProfiles)}}
 
-	mapping := &message{name: "Mapping", onlyIndices: true}
-	mapping.fields[4] = field{is: index, name: "filename_strindex"}
-	function := &message{name: "Function", onlyIndices: true}
-	function.fields[1] = field{is: index, name: "name_strindex"}
-	function.fields[2] = field{is: index, name: "system_name_strindex"}
-	function.fields[3] = field{is: index, name: "filename_strindex"}
-	keyValueAndUnit := &message{name: "KeyValueAndUnit"}
-	keyValueAndUnit.fields[1] = field{is: index, name: "key_strindex"}
-	keyValueAndUnit.fields[2] = field{is: nested, of: anyValue}
-	keyValueAndUnit.fields[3] = field{is: index, name: "unit_strindex"}
-	dictionary := &message{name: "ProfilesDictionary"}
-	dictionary.fields[1] = field{is: nested, of: mapping}
-	dictionary.fields[3] = field{is: nested, of: function}
-	dictionary.fields[stringTableField] = field{is: text}
-	dictionary.fields[6] = field{is: nested, of: keyValueAndUnit}
-
-	request := &message{name: "ExportProfilesServiceRequest"}
-	request.fields[1] = field{is: nested, of: resourceProfiles}
-	request.fields[dictionaryField] = field{is: nested, of: dictionary}
-	return request
+	mapping := &message{name: "Mapping", onlyIndices: true, fields: fields{4: at("filename_strindex")}}
+	function := &message{name: "Function", onlyIndices: true, fields: fields{
+		1: at("name_strindex"), 2: at("system_name_strindex"), 3: at("filename_strindex"),
+	}}
+	keyValueAndUnit := &message{name: "KeyValueAndUnit", fields: fields{1: at("key_strindex"), 2: in(anyValue), 3: at("unit_strindex")}}
+	dictionary := &message{fields: fields{1: in(mapping), 3: in(function), stringTableField: {is: text}, 6: in(keyValueAndUnit)}}
+	return &message{fields: fields{1: in(resourceProfiles), dictionaryField: in(dictionary)}}
 })
