@@ -114,21 +114,14 @@ func (l *logs) records(batch []hotunitsextension.Event, now time.Time) plog.Logs
 func put(m pcommon.Map, attributes []attribute.KeyValue) {
 	m.EnsureCapacity(len(attributes))
 	for _, kv := range attributes {
-		key := string(kv.Key)
-		switch kv.Value.Type() {
-		case attribute.BOOL:
-			m.PutBool(key, kv.Value.AsBool())
-		case attribute.INT64:
-			m.PutInt(key, kv.Value.AsInt64())
-		case attribute.FLOAT64:
-			m.PutDouble(key, kv.Value.AsFloat64())
-		case attribute.STRINGSLICE:
-			list := m.PutEmptySlice(key)
+		v := m.PutEmpty(string(kv.Key))
+		if kv.Value.Type() == attribute.STRINGSLICE {
+			list := v.SetEmptySlice()
 			for _, s := range kv.Value.AsStringSlice() {
 				list.AppendEmpty().SetStr(s)
 			}
-		default:
-			m.PutStr(key, kv.Value.String())
+			continue
 		}
+		_ = v.FromRaw(kv.Value.AsInterface()) // cannot fail for a number, a text or a truth value
 	}
 }
