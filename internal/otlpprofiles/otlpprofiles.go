@@ -41,9 +41,6 @@ const maxLabel = 2048
 // show only strings. Boolean attributes that are false are omitted.
 const yes = "true"
 
-// label truncates a string to at most maxLabel bytes without splitting a character.
-func label(s string) string { return texts.Cut(s, maxLabel) }
-
 // Options are the options of a Builder. The zero value selects the
 // default of each option.
 type Options struct {
@@ -80,7 +77,11 @@ type Builder struct {
 	room     int // bytes left in profile
 	index    map[sampleKey]int
 
-	attributes [maxAttributes]attribute // scratch
+	// attributes are the attributes of the sample that Build adds. each is an upper bound on
+	// the size of each of the sample's events, and first on the additional size of its first
+	// event. describe sets these fields.
+	attributes  []attribute
+	first, each int
 }
 
 // NewBuilder returns a builder.
@@ -115,6 +116,7 @@ func (b *Builder) Build(batch *samples.Batch) iter.Seq2[pprofile.Profiles, Tally
 					continue
 				}
 				for done := 0; done < len(s.Times); {
+					b.describe(s)
 					n := b.fits(g, s, len(s.Times)-done)
 					if n > 0 {
 						b.add(g, s, done, done+n)
@@ -145,13 +147,13 @@ func (b *Builder) begin() {
 	clear(b.tally)
 	b.resource, b.group = nil, nil
 	clear(b.index)
-	clear(b.attributes[:])
+	clear(b.attributes[:cap(b.attributes)])
 }
 
 // add adds the events [from, to) of s. The caller must have checked with
 // fits that these events fit.
 func (b *Builder) add(g *profileGroup, s *samples.Sample, from, to int) {
-	if b.startsProfile(g, s) {
+	if b.startsProfile(g) {
 		b.beginProfile(g)
 	}
 	k := b.sampleKey(s)
@@ -177,7 +179,7 @@ func (b *Builder) add(g *profileGroup, s *samples.Sample, from, to int) {
 		for _, t := range times {
 			stamps.Append(g.within(t))
 		}
-		size = boundOf(s) + 8*len(times)
+		size = b.first + b.each*len(times)
 	}
 	b.room -= size
 	b.size += size
@@ -200,19 +202,18 @@ type sampleKey struct {
 // sampleKey adds a sample's stack, link and attributes to the dictionary.
 func (b *Builder) sampleKey(s *samples.Sample) sampleKey {
 	k := sampleKey{stack: b.dict.Stack(s.Stack), link: b.dict.Link(s.Link)}
-	for i, a := range b.attributesOf(s) {
+	for i, a := range b.attributes {
 		k.attributes[i] = b.dict.Attribute(a.key, a.value)
 	}
 	return k
 }
 
-// attributesOf returns the attributes of a sample. The attributes are valid until
-// the next call of attributesOf.
-func (b *Builder) attributesOf(s *samples.Sample) []attribute {
+// describe sets the attributes of a sample and the upper bounds on its size.
+func (b *Builder) describe(s *samples.Sample) {
 	all := b.attributes[:0]
 	text := func(key, value string) {
 		if value != "" {
-			all = append(all, attribute{key, dictionary.Str(label(value))})
+			all = append(all, attribute{key, dictionary.Str(texts.Cut(value, maxLabel))})
 		}
 	}
 	text(attr.ThreadName, s.Thread.Name)
@@ -236,7 +237,11 @@ func (b *Builder) attributesOf(s *samples.Sample) []attribute {
 		value, rest, _ = strings.Cut(rest, "\x00")
 		text(key, value)
 	}
-	return all
+	b.attributes = all
+	b.first, b.each = sampleBound+len(all)*protosize.MaxIndex, 8
+	if s.Type.Valued { // one Sample per event
+		b.first, b.each = 0, b.first+valueBound
+	}
 }
 
 // size returns the marshalled size of a Sample's stack index, link index and attribute
@@ -318,7 +323,9 @@ func setAttributes(to pcommon.Map, attributes []samples.Attribute) {
 
 // These constants are upper bounds on the marshalled sizes of parts of a request.
 const (
-	sampleBound = protosize.MaxLength + protosize.MaxIndex + protosize.MaxLength + 3*protosize.MaxIndex + protosize.MaxLength
+	// sampleBound is the maximum size of a Sample without its attributes, timestamps and values.
+	sampleBound = protosize.MaxLength + 2*protosize.MaxIndex + // tag and length, stack, link
+		2*protosize.MaxLength // attributes, timestamps
 	// valueBound is the maximum size of one value and one timestamp.
 	valueBound  = protosize.MaxLength + 10 + 8
 	headerBound = protosize.MaxLength + // tag and length of the profile
@@ -327,33 +334,12 @@ const (
 		2 + 16 // id
 )
 
-// boundOf returns an upper bound on the size of a Sample without its timestamps and values.
-func boundOf(s *samples.Sample) int {
-	n := sampleBound
-	for _, has := range [...]bool{s.Selected, s.AllocType != "", s.Type.Blocked, s.Transport != samples.TransportNone, s.Link.Valid()} {
-		if has {
-			n += protosize.MaxIndex
-		}
-	}
-	return n + strings.Count(s.Labels, "\x00")/2*protosize.MaxIndex
-}
-
-// sizes returns an upper bound on the size of each event of s. first is an upper bound on
-// the additional size of the first event.
-func sizes(s *samples.Sample) (first, each int) {
-	if s.Type.Valued {
-		return 0, boundOf(s) + valueBound // one Sample per event
-	}
-	return boundOf(s), 8
-}
-
 // fits returns how many of n events of s fit into the request. If add would begin a new
 // profile, the header of the profile must fit too.
 func (b *Builder) fits(g *profileGroup, s *samples.Sample, n int) int {
 	room, count := b.room, b.opts.MaxSamples
-	first, each := sizes(s)
-	need := first + b.dictionaryBound(s)
-	if b.startsProfile(g, s) {
+	need := b.first + b.dictionaryBound(s)
+	if b.startsProfile(g) {
 		room = b.opts.MaxProfileBytes - headerOf(g)
 		need += headerOf(g) + typeBound(g)
 		if b.resource != g.resource {
@@ -366,7 +352,7 @@ func (b *Builder) fits(g *profileGroup, s *samples.Sample, n int) int {
 		n = min(n, count)
 	}
 	left := b.opts.MaxRequestBytes - b.size - b.dict.Size() - need
-	return max(0, min(n, left/each, (room-first)/each))
+	return max(0, min(n, left/b.each, (room-b.first)/b.each))
 }
 
 // headerOf returns an upper bound on the size of a profile without its samples.
@@ -375,9 +361,8 @@ func headerOf(g *profileGroup) int {
 }
 
 // startsProfile reports whether add begins a new profile for a sample of g.
-func (b *Builder) startsProfile(g *profileGroup, s *samples.Sample) bool {
-	first, each := sizes(s)
-	return b.group != g || b.profile.Samples().Len() >= b.opts.MaxSamples || b.room < first+each
+func (b *Builder) startsProfile(g *profileGroup) bool {
+	return b.group != g || b.profile.Samples().Len() >= b.opts.MaxSamples || b.room < b.first+b.each
 }
 
 // typeBound returns the maximum number of bytes that a profile's type and
@@ -395,7 +380,7 @@ func typeBound(g *profileGroup) int {
 // and link add to the dictionary.
 func (b *Builder) dictionaryBound(s *samples.Sample) int {
 	n := b.dict.StackBound(s.Stack)
-	for _, a := range b.attributesOf(s) {
+	for _, a := range b.attributes {
 		n += dictionary.AttributeBound(a.key, a.value)
 	}
 	if s.Link.Valid() {
