@@ -26,7 +26,7 @@ func TestCPUThatWasOffline(t *testing.T) {
 	require.NoError(t, err)
 	wide := open(t, Options{HostWide: true, Period: time.Millisecond})
 	own := open(t, Options{Period: time.Millisecond})
-	contextSwitches, err := switches.Open(switches.Options{})
+	contextSwitches, err := switches.Open()
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, contextSwitches.Close()) })
 	probes := open(t, Options{HostWide: true, Probes: true})
@@ -96,7 +96,7 @@ func opened(t *testing.T, kind string) []int {
 	case "host", "own":
 		rings, err = Open(Options{HostWide: kind == "host"})
 	case "switches":
-		rings, err = switches.Open(switches.Options{})
+		rings, err = switches.Open()
 	case "probes":
 		rings, err = Open(Options{HostWide: true, Probes: true})
 	}

@@ -136,7 +136,7 @@ func sampleRingSize(period int64, userStack, cpus int) int {
 }
 
 // switchRingSize returns the size of a CPU's ring for context switches or tracepoint hits,
-// like the default of switches.Options.Ring. With copies of stacks, the ring holds at least
+// like the rings of package switches. With copies of stacks, the ring holds at least
 // 16 of the largest copies.
 func switchRingSize(cpus, userStack int) int {
 	if userStack > 0 {

@@ -77,9 +77,12 @@ type Session struct {
 // Open maps the rings. Sampling starts with the first attachment. If Options.HostWide is
 // not permitted, the error is a *RightsError.
 func Open(o Options) (*Session, error) {
-	cpus, err := sys.ChooseCPUs(o.CPUs)
-	if err != nil {
-		return nil, err
+	var err error
+	cpus := o.CPUs
+	if len(cpus) == 0 {
+		if cpus, err = sys.OnlineCPUs(); err != nil {
+			return nil, err
+		}
 	}
 	s := &Session{
 		attributes:  attributes{features: findFeatures(), kernel: o.Kernel, maxStack: sys.StackDepth()},
@@ -182,47 +185,42 @@ func (s *Session) openRingsOf(cpu, samples, records, switches int) error {
 	if s.hostWide {
 		pid = sys.AllProcesses
 	}
-	r, err := s.openRing(pid, cpu, s.anchor(watermark, s.hostWide), records)
+	sampled := ring.Samples
+	if s.switches {
+		sampled |= ring.Switches // of processes, and of cgroups and the host if not split
+	}
+	kinds := ring.Records
+	if !s.hostWide {
+		kinds |= sampled
+	}
+	fd, err := s.openRing(pid, cpu, s.anchor(watermark, s.hostWide), records, kinds)
 	if err != nil {
 		return err
 	}
-	r.Kinds = ring.Records
-	if !s.hostWide {
-		r.Kinds |= ring.Samples
-		if s.switches {
-			r.Kinds |= ring.Switches
-		}
-	}
 	if s.splits {
-		sw, err := s.openRing(pid, cpu, s.anchor(switches/4, false), switches)
+		switchFD, err := s.openRing(pid, cpu, s.anchor(switches/4, false), switches, ring.Switches)
 		if err != nil {
 			return err
 		}
-		sw.Kinds = ring.Switches
-		s.switchFDs = append(s.switchFDs[:len(s.CPUs())], sw.FD)
+		s.switchFDs = append(s.switchFDs[:len(s.CPUs())], switchFD)
 		threads := ring.Size(samples / threadShare)
-		own, err := s.openRing(pid, cpu, s.anchor(threads/4, false), threads)
+		threadFD, err := s.openRing(pid, cpu, s.anchor(threads/4, false), threads, ring.Samples)
 		if err != nil {
 			return err
 		}
-		own.Kinds = ring.Samples
-		s.threadFDs = append(s.threadFDs[:len(s.CPUs())], own.FD)
+		s.threadFDs = append(s.threadFDs[:len(s.CPUs())], threadFD)
 	}
 	if s.hostWide {
 		unread := samples / 4
 		if s.userStack > 0 && !s.switches && len(s.tracepoints) == 0 {
 			unread = samples / 2
 		}
-		if r, err = s.openRing(pid, cpu, s.anchor(unread, false), samples); err != nil {
+		if fd, err = s.openRing(pid, cpu, s.anchor(unread, false), samples, sampled); err != nil {
 			return err
-		}
-		r.Kinds = ring.Samples
-		if s.switches {
-			r.Kinds |= ring.Switches // switches of processes; also of cgroups and the host if not split
 		}
 	}
 	// If a CPU went offline, its rings are closed and its index is reused.
-	s.sampleFDs = append(s.sampleFDs[:len(s.CPUs())], r.FD)
+	s.sampleFDs = append(s.sampleFDs[:len(s.CPUs())], fd)
 	s.sampleRing = records
 	if s.hostWide {
 		s.sampleRing = samples
@@ -230,9 +228,10 @@ func (s *Session) openRingsOf(cpu, samples, records, switches int) error {
 	return nil
 }
 
-func (s *Session) openRing(pid, cpu int, anchor *unix.PerfEventAttr, size int) (*ring.Mapped, error) {
+// openRing maps a ring for records of the given kinds, and returns the event that owns it.
+func (s *Session) openRing(pid, cpu int, anchor *unix.PerfEventAttr, size int, kinds ring.Kinds) (fd int, err error) {
 	if used := s.used(); used >= s.limit {
-		return nil, &LimitError{Needed: used + 1, Limit: s.limit}
+		return -1, &LimitError{Needed: used + 1, Limit: s.limit}
 	}
 	r, err := ring.Map(anchor, pid, cpu, size)
 	if err != nil {
@@ -243,10 +242,11 @@ func (s *Session) openRing(pid, cpu int, anchor *unix.PerfEventAttr, size int) (
 		case s.hostWide:
 			scope = rights.Host
 		}
-		return nil, rights.Explain(scope, scope.String(), err)
+		return -1, rights.Explain(scope, scope.String(), err)
 	}
+	r.Kinds = kinds
 	s.rings.Add(r)
-	return r, nil
+	return r.FD, nil
 }
 
 // used returns the number of open descriptors.

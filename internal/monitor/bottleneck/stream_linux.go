@@ -13,5 +13,5 @@ func openStream() (stream, error) {
 	if perfevent.Probe().ForeignPIDNamespace {
 		return nil, ForeignPIDs
 	}
-	return switches.Open(switches.Options{})
+	return switches.Open()
 }

@@ -6,20 +6,8 @@
 // processes.
 package switches
 
-// Options are the options of a Session. The zero value of each field is valid.
-type Options struct {
-	// CPUs are the CPUs to follow. An empty list means all CPUs that are online.
-	CPUs []int
-	// Ring is the size in bytes of each CPU's ring. It is rounded up to a power of two
-	// pages, and halved until the user may lock the memory. 0 means 16 MiB divided by the
-	// number of CPUs, but at least 256 KiB and at most 2 MiB.
-	Ring int
-	// MaxDescriptors limits the number of file descriptors. Each CPU needs two
-	// descriptors. 0 means 4096. The limit is never above half of RLIMIT_NOFILE.
-	MaxDescriptors int
-}
-
-// ringSize returns the size of one CPU's ring. A switch takes 64 bytes. At 200,000 switches
+// ringSize returns the size of one CPU's ring: 16 MiB divided by the number of CPUs, but at
+// least 256 KiB and at most 2 MiB. The ring is halved until the user may lock it. A switch takes 64 bytes. At 200,000 switches
 // a second on one CPU, a ring of 256 KiB is full after 20 ms. The reader is woken when the
 // ring is a quarter full, so it has 15 ms to read the ring.
 func ringSize(cpus int) int { return min(max(16<<20/max(cpus, 1), 256<<10), 2<<20) }

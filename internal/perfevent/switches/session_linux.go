@@ -35,19 +35,20 @@ type Session struct {
 	through int64
 }
 
-// Open starts recording. If recording is not permitted, the error is a
-// *perfevent.RightsError.
-func Open(o Options) (*Session, error) {
-	cpus, err := sys.ChooseCPUs(o.CPUs)
+// Open starts recording on all CPUs that are online. If recording is not permitted, the error
+// is a *perfevent.RightsError.
+func Open() (*Session, error) {
+	cpus, err := sys.OnlineCPUs()
 	if err != nil {
 		return nil, err
 	}
-	if needed, limit := 2*len(cpus), sys.DescriptorLimit(o.MaxDescriptors); needed > limit {
+	return openOn(cpus, ringSize(len(cpus)), sys.DescriptorLimit(0))
+}
+
+// openOn starts recording on CPUs. Each CPU needs two descriptors, of at most limit.
+func openOn(cpus []int, size, limit int) (*Session, error) {
+	if needed := 2 * len(cpus); needed > limit {
 		return nil, &rights.LimitError{Needed: needed, Limit: limit}
-	}
-	size := o.Ring
-	if size <= 0 {
-		size = ringSize(len(cpus))
 	}
 	size = ring.Size(size)
 	s := &Session{}

@@ -25,10 +25,10 @@ func needHostWide(t testing.TB) {
 	}
 }
 
-func open(t testing.TB, o Options) *Session {
+func open(t testing.TB) *Session {
 	t.Helper()
 	needHostWide(t)
-	s, err := Open(o)
+	s, err := Open()
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
@@ -52,7 +52,7 @@ func readUntil(t testing.TB, s *Session, what string, done func(*Record) bool) {
 func TestMain(m *testing.M) { programtest.Main(m, nil) }
 
 func TestEverySwitchIsRecorded(t *testing.T) {
-	s := open(t, Options{})
+	s := open(t)
 	require.NotEmpty(t, s.CPUs())
 	before := sys.Monotonic()
 	running := make([]int, len(s.CPUs())) // thread ID by CPU; -1 means unknown
@@ -95,7 +95,7 @@ func TestEverySwitchIsRecorded(t *testing.T) {
 }
 
 func TestSnapshotRecordsWhatRuns(t *testing.T) {
-	s := open(t, Options{})
+	s := open(t)
 	for range 3 { // an event that was sampled once can be enabled again
 		require.NoError(t, s.Snapshot())
 		seen := map[int]bool{}
@@ -110,7 +110,7 @@ func TestSnapshotRecordsWhatRuns(t *testing.T) {
 }
 
 func TestExecAndExitAreRecorded(t *testing.T) {
-	s := open(t, Options{})
+	s := open(t)
 	h := programtest.Start(t)
 	h.Order("exec")
 	readUntil(t, s, "an exec", func(r *Record) bool { return r.Kind == Exec && r.PID == h.PID() })
@@ -119,7 +119,11 @@ func TestExecAndExitAreRecorded(t *testing.T) {
 }
 
 func TestCloseEndsWait(t *testing.T) {
-	s := open(t, Options{Ring: 64 << 20})
+	needHostWide(t)
+	cpus, err := sys.OnlineCPUs()
+	require.NoError(t, err)
+	s, err := openOn(cpus, 64<<20, sys.DescriptorLimit(0)) // more than may be locked
+	require.NoError(t, err)
 	waited := make(chan error)
 	go func() {
 		var err error
@@ -141,7 +145,7 @@ func TestCloseEndsWait(t *testing.T) {
 
 func TestDescriptorsAreBounded(t *testing.T) {
 	needHostWide(t)
-	_, err := Open(Options{MaxDescriptors: 1})
+	_, err := openOn([]int{0}, 1, 1)
 	var limit *perfevent.LimitError
 	require.ErrorAs(t, err, &limit)
 	require.Equal(t, 1, limit.Limit)
@@ -149,6 +153,6 @@ func TestDescriptorsAreBounded(t *testing.T) {
 
 func TestNoCPUIsOnline(t *testing.T) {
 	needHostWide(t)
-	_, err := Open(Options{CPUs: []int{65535}})
+	_, err := openOn([]int{65535}, 1, 2)
 	require.Error(t, err)
 }

@@ -12,14 +12,6 @@ import (
 
 const onlineFile = "/sys/devices/system/cpu/online"
 
-// ChooseCPUs returns cpus, or all online CPUs if cpus is empty.
-func ChooseCPUs(cpus []int) ([]int, error) {
-	if len(cpus) > 0 {
-		return cpus, nil
-	}
-	return OnlineCPUs()
-}
-
 // OnlineCPUs lists the CPUs that are online, in ascending order.
 func OnlineCPUs() ([]int, error) {
 	text, err := os.ReadFile(onlineFile)
