@@ -147,7 +147,7 @@ func eachID(file string, buf []byte, visit func(id int) bool) error {
 	lines := bufio.NewScanner(f)
 	lines.Buffer(buf, len(buf))
 	for lines.Scan() {
-		if id, err := strconv.ParseUint(string(lines.Bytes()), 10, 64); err == nil && id <= maxPID && !visit(int(id)) {
+		if id, err := strconv.ParseUint(string(lines.Bytes()), 10, 64); err == nil && id <= procfs.MaxPID && !visit(int(id)) {
 			return nil
 		}
 	}
@@ -156,8 +156,6 @@ func eachID(file string, buf []byte, visit func(id int) bool) error {
 	}
 	return lines.Err()
 }
-
-const maxPID = 1 << 22 // PID_MAX_LIMIT of the kernel
 
 // AnyProcess returns the pid of one of a group's processes. The error is [ErrGone] if no
 // process of the group is visible here.

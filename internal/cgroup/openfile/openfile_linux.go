@@ -28,7 +28,9 @@ func (f *File) Read(buf []byte) (n int, replaced bool, err error) {
 		return 0, false, err
 	}
 	n, err = pread(f.fd, buf, 0)
-	f.keep()
+	if f.set.open > f.set.max {
+		f.Close()
+	}
 	if err != nil {
 		return 0, replaced, f.fail("read", err)
 	}
@@ -72,13 +74,6 @@ func (f *File) openNow() (replaced bool, err error) {
 	replaced = f.inode != 0 && f.inode != st.Ino
 	f.inode = st.Ino
 	return replaced, nil
-}
-
-// keep closes the file if the set is full.
-func (f *File) keep() {
-	if f.set.open > f.set.max {
-		f.Close()
-	}
 }
 
 // Close closes the file. A later Read opens it again.
