@@ -78,17 +78,13 @@ func (c *cpuUse) recheck() (switched bool, err error) {
 	if err := c.open(); err != nil {
 		return false, err
 	}
-	if wasOwn == c.own && before != nil {
-		if c.counter != nil {
-			c.counter.Close()
-		}
-		c.counter = before // keeps the starting point
-		return false, nil
+	if switched = wasOwn != c.own || before == nil; !switched {
+		c.counter, before = before, c.counter // keeps the starting point
 	}
 	if before != nil {
 		before.Close()
 	}
-	return true, nil
+	return switched, nil
 }
 
 // open opens the CPU counter of the unit's cgroup. If there is no such counter, open
