@@ -4,6 +4,7 @@
 package cgroup
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -88,12 +89,7 @@ type cpuStat struct {
 // thread was runnable. Throttled counts periods in which the cgroup used up its quota.
 type Periods struct{ Total, Throttled uint64 }
 
-var (
-	errNoUsage = errors.New("no usage_usec")
-	usageKey   = []byte("usage_usec ")
-	periodsKey = []byte("nr_periods ")
-	throttled  = []byte("nr_throttled ")
-)
+var errNoUsage = errors.New("no usage_usec")
 
 // parseCPUStat parses the content of a cpu.stat, or of a cpuacct.usage, which is a number of
 // nanoseconds.
@@ -106,16 +102,21 @@ func parseCPUStat(b []byte) (s cpuStat, err error) {
 		return cpuStat{usage: time.Duration(usage), hasUsage: err == nil}, err
 	}
 	var usage uint64
-	for _, f := range [...]struct {
-		key []byte
-		to  *uint64
-		has *bool
-	}{{usageKey, &usage, &s.hasUsage}, {periodsKey, &s.periods.Total, &s.hasPeriods}, {throttled, &s.periods.Throttled, new(bool)}} {
-		var line []byte
-		if line, *f.has = lineOf(b, f.key); *f.has {
-			if *f.to, err = parseFigure(line); err != nil {
-				return cpuStat{}, err
-			}
+	for line := range bytes.Lines(b) {
+		key, figure, _ := bytes.Cut(line, []byte(" "))
+		var to *uint64
+		switch string(key) {
+		case "usage_usec":
+			to, s.hasUsage = &usage, true
+		case "nr_periods":
+			to, s.hasPeriods = &s.periods.Total, true
+		case "nr_throttled":
+			to = &s.periods.Throttled
+		default:
+			continue
+		}
+		if *to, err = parseFigure(figure); err != nil {
+			return cpuStat{}, err
 		}
 	}
 	if usage > math.MaxInt64/uint64(time.Microsecond) {

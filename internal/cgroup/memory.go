@@ -110,7 +110,7 @@ const hostMemoryFor = time.Minute
 // hostMemory returns the size of the host's memory in bytes.
 func (r *Reader) hostMemory(now time.Time) (uint64, error) {
 	l := &r.host
-	if age := now.Sub(l.at); age >= 0 && age < hostMemoryFor && l.err == nil && l.value > 0 {
+	if l.within(hostMemoryFor, now) && l.err == nil && l.value > 0 {
 		return l.value, nil
 	}
 	l.at = now

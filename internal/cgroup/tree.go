@@ -142,13 +142,7 @@ func (t *Tree) PathsOfThread(pid, tid int) (Paths, error) {
 }
 
 func (t *Tree) readPaths(what string, id int, file string) (p Paths, err error) {
-	b, err := procfs.ReadFile(file, MaxPaths)
-	if err == nil {
-		if p, err = t.ParsePaths(b); err != nil {
-			err = fmt.Errorf("%s: %w", file, err)
-		}
-	}
-	if err != nil {
+	if p, err = procfs.ParseFile(file, MaxPaths, t.ParsePaths); err != nil {
 		err = fmt.Errorf("find the cgroup of %s %d: %w", what, id, err)
 	}
 	return p, err

@@ -119,15 +119,13 @@ func (a attributes) hits(t Tracepoint, period int64) *unix.PerfEventAttr {
 	if a.kernel == KernelTime || t.Everywhere {
 		attr.Bits |= unix.PerfBitExcludeCallchainKernel
 	}
-	if t.Everywhere {
-		attr.Bits |= unix.PerfBitExcludeCallchainUser
-	}
 	attr.Sample = uint64(period)
 	if a.formatLost {
 		attr.Read_format = unix.PERF_FORMAT_LOST
 	}
 	a.withStacks(attr)
 	if t.Everywhere {
+		attr.Bits |= unix.PerfBitExcludeCallchainUser
 		attr.Sample_stack_user = 0
 	}
 	return attr

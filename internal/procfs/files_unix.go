@@ -16,7 +16,7 @@ import (
 const HasFiles = true
 
 // Stat reads the stat file of a process, at most [MaxStat] bytes.
-func (fs FS) Stat(pid int) (Stat, error) { return parseFile(fs.File(pid, "stat"), MaxStat, ParseStat) }
+func (fs FS) Stat(pid int) (Stat, error) { return ParseFile(fs.File(pid, "stat"), MaxStat, ParseStat) }
 
 // PIDs returns the pids of all processes, at most [MaxPID].
 func (fs FS) PIDs() ([]int, error) { return ids(fs.dir) }

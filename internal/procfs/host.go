@@ -146,9 +146,5 @@ func ParseLoadavg(b []byte) (float64, error) {
 
 // Sysctl returns a numeric kernel setting. path is relative to /proc/sys.
 func Sysctl(path string) (int, error) {
-	b, err := ReadFile(At("").Path("sys", path), 64)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.Atoi(string(bytes.TrimSpace(b)))
+	return ParseFile(At("").Path("sys", path), 64, func(b []byte) (int, error) { return strconv.Atoi(string(bytes.TrimSpace(b))) })
 }

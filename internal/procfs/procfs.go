@@ -54,6 +54,9 @@ type Process struct {
 	Start uint64
 }
 
+// A Namespace identifies a namespace of the kernel.
+type Namespace struct{ Device, Inode uint64 }
+
 // Process returns the process that currently has a pid.
 func (fs FS) Process(pid int) (Process, error) {
 	s, err := fs.Stat(pid)

@@ -50,8 +50,8 @@ func AppendFile(buf []byte, path string, limit int) ([]byte, error) {
 	}
 }
 
-// parseFile parses a file of at most limit bytes.
-func parseFile[T any](path string, limit int, parse func([]byte) (T, error)) (parsed T, err error) {
+// ParseFile parses a file of at most limit bytes.
+func ParseFile[T any](path string, limit int, parse func([]byte) (T, error)) (parsed T, err error) {
 	b, err := ReadFile(path, limit)
 	if err != nil {
 		return parsed, err

@@ -31,7 +31,7 @@ type Stat struct {
 
 // ThreadStat reads the stat file of a thread, at most [MaxStat] bytes.
 func (fs FS) ThreadStat(pid, tid int) (Stat, error) {
-	return parseFile(fs.File(pid, "task/"+strconv.Itoa(tid)+"/stat"), MaxStat, ParseStat)
+	return ParseFile(fs.File(pid, "task/"+strconv.Itoa(tid)+"/stat"), MaxStat, ParseStat)
 }
 
 // ParseStat parses the content of a stat file without allocating. The second field, the

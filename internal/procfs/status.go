@@ -30,7 +30,7 @@ type Status struct {
 
 // Status reads the status file of a process, at most [MaxStatus] bytes.
 func (fs FS) Status(pid int) (Status, error) {
-	return parseFile(fs.File(pid, "status"), MaxStatus, ParseStatus)
+	return ParseFile(fs.File(pid, "status"), MaxStatus, ParseStatus)
 }
 
 // ParseStatus parses the content of a status file without allocating. State, Pid and

@@ -5,22 +5,15 @@ package sys
 
 import (
 	"fmt"
-	"os"
 
 	"github.com/hotprofile/hotprofile/internal/procfs"
 )
 
-const onlineFile = "/sys/devices/system/cpu/online"
-
 // OnlineCPUs lists the CPUs that are online, in ascending order.
 func OnlineCPUs() ([]int, error) {
-	text, err := os.ReadFile(onlineFile)
+	cpus, err := procfs.ParseFile("/sys/devices/system/cpu/online", 64<<10, parseCPUList)
 	if err != nil {
 		return nil, fmt.Errorf("listing the CPUs: %w", err)
-	}
-	cpus, err := parseCPUList(text)
-	if err != nil {
-		return nil, fmt.Errorf("listing the CPUs in %s: %w", onlineFile, err)
 	}
 	return cpus, nil
 }
