@@ -127,9 +127,7 @@ func (s *Server) health(w http.ResponseWriter, r *http.Request) error {
 		}
 		p.Instances = append(p.Instances, row)
 	}
-	return s.render(w, r, page{
-		Template: "health", Title: "Health", Section: "/health", Data: p, Refresh: true, Styles: []string{"forms.css"},
-	})
+	return s.render(w, page{Template: "health", Title: "Health", Section: "/health", Data: p, Refresh: true})
 }
 
 func newInstanceRow(of store.Instance, now time.Time) instanceRow {

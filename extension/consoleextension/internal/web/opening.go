@@ -245,10 +245,7 @@ func (s *Server) opening(w http.ResponseWriter, r *http.Request, o store.Opening
 		p.View.Command = p.View.command(p.View.Origin)
 	}
 	title := unitName(o.Unit) + ", " + o.Triggered.UTC().Format("2006-01-02 15:04:05")
-	return s.render(w, r, page{
-		Template: "opening", Title: title, Section: "/", Data: p, Refresh: p.Open,
-		Scripts: []string{"flame.js", "opening.js"}, Styles: []string{"flame.css", "peers.css"},
-	})
+	return s.render(w, page{Template: "opening", Title: title, Section: "/", Data: p, Refresh: p.Open})
 }
 
 // openingPage returns the data of the page.

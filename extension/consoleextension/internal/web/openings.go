@@ -87,7 +87,7 @@ func (s *Server) openings(w http.ResponseWriter, r *http.Request) error {
 		row.Hottest = s.hottest(ctx, *cmp.Or(row.With, &row.Opening))
 	}
 	p.Announcement = plural(p.Open, "gate is open", "gates are open") + ", " + plural(p.Found, "opening", "openings")
-	return s.render(w, r, page{Template: "openings", Title: "Openings", Section: "/", Refresh: true, Data: p})
+	return s.render(w, page{Template: "openings", Title: "Openings", Section: "/", Refresh: true, Data: p})
 }
 
 // find returns the openings that the filters select. Baselines are included only if a

@@ -198,9 +198,8 @@ func (s *Server) renderPolicies(w http.ResponseWriter, r *http.Request, file *fi
 	}
 	p.Changes = changes[:min(len(changes), changesShown)]
 	p.MoreChanges = len(changes) - len(p.Changes)
-	return s.render(w, r, page{
+	return s.render(w, page{
 		Template: "policies", Title: "Policies", Section: "/policies", Status: status, Data: p,
-		Styles:  []string{"forms.css"},
 		Refresh: status == http.StatusOK && r.Method == http.MethodGet, // a refresh would lose the text in the editor
 	})
 }

@@ -4,10 +4,10 @@
 // Package web contains the pages of the console.
 //
 // A page consists of one line of [Server.routes], a method that reads the store and
-// calls [Server.render], and a file in templates that defines "content". The data
-// of the page names its scripts and styles, which are files in static. A page loads
-// only files of this server. It has no inline scripts or styles, because the
-// content security policy blocks them.
+// calls [Server.render], and a file in templates that defines "content". The file may also
+// define "styles" and "scripts", which load files in static. A page loads only files of
+// this server. It has no inline scripts or styles, because the content security policy
+// blocks them.
 package web
 
 import (
@@ -107,29 +107,23 @@ func (s *Server) routes() map[string]handler {
 	}
 }
 
-// page contains the data of a page for [Server.render].
+// page is the data that every template gets. The caller of [Server.render] sets the first
+// fields.
 type page struct {
 	Template string // name of the file in templates, without .html
 	Title    string
 	// Section is the URL of the navigation link that is marked as current.
 	Section string
-	// Scripts and Styles are files in static. The page loads these files after console.js
-	// and console.css, in the given order.
-	Scripts, Styles []string
-	Status          int // 0 means 200
+	Status  int // 0 means 200
 	// If Refresh is true, the page offers to reload itself every 10 seconds. A reload
 	// replaces the content of each element that has the attribute data-live. The new
 	// content comes from the element of the new page with the same ID.
 	Refresh bool
 	Data    any
-}
 
-// view is the data that every template gets.
-type view struct {
-	page
-	Version string
-	Token   string
-	Now     time.Time
+	// Version, Token and Now are set by [Server.render].
+	Version, Token string
+	Now            time.Time
 }
 
 // failure is an error that the browser receives as a status code and a message.
@@ -215,7 +209,7 @@ func (s *Server) answer(h handler) http.Handler {
 		a, err := s.answers.get(ctx, key, s.readTimeout, func(ctx context.Context, w http.ResponseWriter) { s.serve(h, w, r.WithContext(ctx)) })
 		if err != nil {
 			w.Header().Set("Retry-After", "5")
-			s.fail(w, r, failure{http.StatusServiceUnavailable, "The console answers others at the moment. Load the page again."})
+			s.fail(w, failure{http.StatusServiceUnavailable, "The console answers others at the moment. Load the page again."})
 			return
 		}
 		defer s.answers.release(a)
@@ -240,7 +234,7 @@ func (s *Server) serve(h handler, w http.ResponseWriter, r *http.Request) {
 	default:
 		s.logFailure(r, err)
 	}
-	s.fail(w, r, f)
+	s.fail(w, f)
 }
 
 // logFailure logs why a page, or a part of a page, cannot be shown.
@@ -258,31 +252,25 @@ func (s *Server) partial(r *http.Request, err error) bool {
 }
 
 // fail answers with an error page.
-func (s *Server) fail(w http.ResponseWriter, r *http.Request, f failure) {
+func (s *Server) fail(w http.ResponseWriter, f failure) {
 	if a, ok := w.(*answer); ok {
 		a.body.Reset()
 		clear(a.header)
 		a.ctx = context.WithoutCancel(a.ctx)
 	}
 	p := page{Template: "error", Title: http.StatusText(f.status), Status: f.status, Data: f.text}
-	if err := s.render(w, r, p); err != nil {
+	if err := s.render(w, p); err != nil {
 		http.Error(w, f.text, f.status)
 	}
 }
 
 // render writes a page. If the template fails, render returns an error. The caller can
 // then replace the partial page in an [answer] with an error page.
-func (s *Server) render(w http.ResponseWriter, _ *http.Request, p page) error {
-	t, ok := s.templates[p.Template]
-	if !ok {
-		return fmt.Errorf("web: no template %q", p.Template)
-	}
-	v := view{page: p, Version: s.Version, Token: s.Token, Now: s.Now()}
+func (s *Server) render(w http.ResponseWriter, p page) error {
+	p.Version, p.Token, p.Now = s.Version, s.Token, s.Now()
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	if p.Status != 0 {
-		w.WriteHeader(p.Status)
-	}
-	if err := t.ExecuteTemplate(w, "layout.html", v); err != nil {
+	w.WriteHeader(cmp.Or(p.Status, http.StatusOK))
+	if err := s.templates[p.Template].ExecuteTemplate(w, "layout.html", p); err != nil {
 		return fmt.Errorf("web: page %s: %w", p.Template, err)
 	}
 	return nil

@@ -178,11 +178,7 @@ func (s *Server) unit(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	p.Announcement = plural(len(openings), "opening", "openings")
-	return s.render(w, r, page{
-		Template: "unit", Title: unitName(u.Unit), Section: "/units", Refresh: true, Data: p,
-		Scripts: []string{"third_party/uplot/uPlot.iife.min.js", "trends.js"},
-		Styles:  []string{"third_party/uplot/uPlot.min.css", "peers.css"},
-	})
+	return s.render(w, page{Template: "unit", Title: unitName(u.Unit), Section: "/units", Refresh: true, Data: p})
 }
 
 // clip shortens a range that ends now, so that the range starts at the first reading. The

@@ -120,7 +120,7 @@ func (s *Server) units(w http.ResponseWriter, r *http.Request) error {
 		p.Rows[i].fill()
 	}
 	p.Announcement = plural(p.Open, "gate is open", "gates are open") + ", " + plural(p.Openings, "trigger", "triggers")
-	return s.render(w, r, page{Template: "units", Title: "Units", Section: "/units", Refresh: true, Data: p})
+	return s.render(w, page{Template: "units", Title: "Units", Section: "/units", Refresh: true, Data: p})
 }
 
 // find returns the units that match the query, and computes the counts over all units.
