@@ -50,6 +50,7 @@ type openingQuery struct {
 	Order    flame.Order
 	Rows     int
 	Peers    string // column by which the peers are sorted
+	opening  string // ID of the opening
 	report   string // suffix of the ids of a profile in a report; empty on a page
 }
 
@@ -95,14 +96,14 @@ func (q openingQuery) values() url.Values {
 	return v
 }
 
-// url returns the URL of a page or file of an opening for the query. For a report, it
+// url returns the URL of the page or a file of the opening for the query. For a report, it
 // returns an empty string, because a report contains no such links.
-func (q openingQuery) url(opening, file string) string {
+func (q openingQuery) url(file string) string {
 	if q.report != "" {
 		return ""
 	}
 	file, anchor, _ := strings.Cut(file, "#")
-	u := url.URL{Path: strings.TrimSuffix("/openings/"+opening+"/"+file, "/"), RawQuery: q.values().Encode(), Fragment: anchor}
+	u := url.URL{Path: strings.TrimSuffix("/openings/"+q.opening+"/"+file, "/"), RawQuery: q.values().Encode(), Fragment: anchor}
 	return u.String()
 }
 
@@ -198,7 +199,7 @@ type profileView struct {
 	// whose share has grown most in comparison with the other profile.
 	Hottest, Grown []functionRow
 
-	Columns  []tableColumn
+	Order    flame.Order // order of the table of functions
 	Rows     []functionRow
 	Matching int
 	Of       int
@@ -230,7 +231,9 @@ func (s *Server) ofOpening(h func(http.ResponseWriter, *http.Request, store.Open
 		if err != nil {
 			return err
 		}
-		return h(w, r, o, parseOpeningQuery(r.URL.Query()))
+		q := parseOpeningQuery(r.URL.Query())
+		q.opening = o.ID
+		return h(w, r, o, q)
 	}
 }
 
@@ -289,7 +292,7 @@ func (s *Server) openingPage(ctx context.Context, o store.Opening, q openingQuer
 		}
 		return p, nil
 	}
-	p.Report = openingQuery{Against: q.Against}.url(o.ID, "report.html")
+	p.Report = openingQuery{opening: o.ID, Against: q.Against}.url("report.html")
 	return p, nil
 }
 
@@ -310,12 +313,12 @@ func (p *openingPage) tabs(q openingQuery, shown store.ProfileKey) {
 	all := sortProfiles(p.Opening.Profiles)
 	for _, other := range all {
 		link := openingQuery{
-			Profile: shortKey(p.Opening, other.ProfileKey), Against: q.Against,
+			opening: p.ID, Profile: shortKey(p.Opening, other.ProfileKey), Against: q.Against,
 			Filter: flame.Filter{Phase: q.Filter.Phase, Thread: q.Filter.Thread},
 		}
 		tab := profileTab{
 			Title: profileTitle(other.ProfileKey, all), Time: time.Unix(0, other.Moment),
-			URL: link.url(p.ID, ""), Current: other.ProfileKey == shown,
+			URL: link.url(""), Current: other.ProfileKey == shown,
 		}
 		same := other.ProfileKey
 		same.Moment = shown.Moment
@@ -346,8 +349,8 @@ func (s *Server) view(ctx context.Context, o store.Opening, q openingQuery) (*pr
 	if err != nil {
 		return nil, err
 	}
-	v.parts(o.ID)
-	v.table(o.ID)
+	v.parts()
+	v.table()
 	return v, nil
 }
 
@@ -370,8 +373,8 @@ func (s *Server) read(ctx context.Context, o store.Opening, q openingQuery) (*pr
 	if err := s.compare(ctx, o, v); err != nil {
 		return nil, err
 	}
-	v.JSON = openingQuery{Profile: q.Profile, Filter: q.Filter, Against: q.Against, report: q.report}.url(o.ID, "flame.json")
-	v.Download = openingQuery{Profile: q.Profile, report: q.report}.url(o.ID, "profile.pb.gz")
+	v.JSON = openingQuery{opening: o.ID, Profile: q.Profile, Filter: q.Filter, Against: q.Against, report: q.report}.url("flame.json")
+	v.Download = openingQuery{opening: o.ID, Profile: q.Profile, report: q.report}.url("profile.pb.gz")
 	return v, nil
 }
 
@@ -426,7 +429,7 @@ func rate(p store.ProfileInfo, f flame.Filter, sum int64) string {
 }
 
 // parts fills in the samples by phase, thread and reason for waiting.
-func (v *profileView) parts(opening string) {
+func (v *profileView) parts() {
 	all := v.query.Total()
 	v.Total = amount(v.query.Of.Unit, all.Here)
 	v.Rate = rate(v.ProfileInfo, v.Query.Filter, all.Here)
@@ -434,7 +437,7 @@ func (v *profileView) parts(opening string) {
 		v.Against.Total = amount(v.query.Base.Unit, all.There)
 	}
 	parts := slices.DeleteFunc(v.query.Parts(flame.Phase), func(p flame.Part) bool { return p.Value.Here == 0 })
-	v.Phases = v.rows(parts, opening, flame.Phase)
+	v.Phases = v.rows(parts, flame.Phase)
 	slices.SortStableFunc(v.Phases, func(a, b partRow) int { return slices.Index(phases, a.Class) - slices.Index(phases, b.Class) })
 	x := 0.0
 	for i := range v.Phases {
@@ -445,7 +448,7 @@ func (v *profileView) parts(opening string) {
 	if len(v.Phases) == 1 && v.Phases[0].Class == "" {
 		v.Phases = nil
 	}
-	v.Threads = v.rows(v.query.Parts(flame.Thread), opening, flame.Thread)
+	v.Threads = v.rows(v.query.Parts(flame.Thread), flame.Thread)
 	if len(v.Threads) == 1 && v.Query.Filter.Thread == "" {
 		v.Threads = nil
 	}
@@ -457,15 +460,15 @@ func (v *profileView) parts(opening string) {
 		}
 		v.More, v.Threads = more, listed
 	}
-	v.Waits = v.labelled(opening, flame.Wait)
-	v.Requests = v.labelled(opening, flame.Request)
-	v.Routes = v.labelled(opening, flame.Route)
+	v.Waits = v.labelled(flame.Wait)
+	v.Requests = v.labelled(flame.Request)
+	v.Routes = v.labelled(flame.Route)
 }
 
 // labelled is like rows, but returns at most threadsPerList rows. If no sample has the label,
 // it returns no rows.
-func (v *profileView) labelled(opening string, label flame.Label) []partRow {
-	rows := v.rows(v.query.Parts(label), opening, label)
+func (v *profileView) labelled(label flame.Label) []partRow {
+	rows := v.rows(v.query.Parts(label), label)
 	if len(rows) == 1 && rows[0].Class == "" {
 		return nil
 	}
@@ -474,7 +477,7 @@ func (v *profileView) labelled(opening string, label flame.Label) []partRow {
 
 // rows returns a row for each part of a label. The link of a row selects the part. If the
 // part is already selected, the link cancels the selection.
-func (v *profileView) rows(parts []flame.Part, opening string, label flame.Label) []partRow {
+func (v *profileView) rows(parts []flame.Part, label flame.Label) []partRow {
 	var all flame.Value
 	for _, p := range parts {
 		all.Here += p.Value.Here
@@ -503,7 +506,7 @@ func (v *profileView) rows(parts []flame.Part, opening string, label flame.Label
 			value = ""
 		}
 		*selected = value
-		row.URL = q.url(opening, "")
+		row.URL = q.url("")
 		rows = append(rows, row)
 	}
 	return rows

@@ -182,8 +182,8 @@ func (s *Server) compareWith(ctx context.Context, c candidates, other store.Open
 		v.query.BaseFilter.Phase = ""
 	}
 	v.Against.Triggered, v.Against.Policy = other.Triggered, other.Policy
-	there := openingQuery{Profile: shortKey(other, info.ProfileKey), report: v.Query.report}
-	v.AgainstURL, v.DownloadThere = there.url(other.ID, ""), there.url(other.ID, "profile.pb.gz")
+	there := openingQuery{opening: other.ID, Profile: shortKey(other, info.ProfileKey), report: v.Query.report}
+	v.AgainstURL, v.DownloadThere = there.url(""), there.url("profile.pb.gz")
 	if v.query.BaseFilter.Phase == "" {
 		v.Against.Rate = rate(info, v.query.BaseFilter, flame.Query{Of: base, Filter: v.query.BaseFilter}.Total().Here)
 	}

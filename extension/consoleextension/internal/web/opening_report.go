@@ -44,7 +44,7 @@ type reportPage struct {
 
 // report serves an opening as one HTML file. The file can be viewed without a server.
 func (s *Server) report(w http.ResponseWriter, r *http.Request, o store.Opening, q openingQuery) error {
-	q = openingQuery{Against: q.Against, Rows: reportRows, report: "-1"}
+	q = openingQuery{opening: o.ID, Against: q.Against, Rows: reportRows, report: "-1"}
 	p, err := s.openingPage(r.Context(), o, q)
 	if err != nil {
 		return err
@@ -52,7 +52,7 @@ func (s *Server) report(w http.ResponseWriter, r *http.Request, o store.Opening,
 	report := reportPage{
 		Page:    p,
 		Title:   unitName(o.Unit) + ", " + plainTime(o.Triggered),
-		Link:    origin(r) + openingQuery{Against: q.Against}.url(o.ID, ""),
+		Link:    origin(r) + openingQuery{opening: o.ID, Against: q.Against}.url(""),
 		Written: s.Now(),
 		Version: s.Version,
 	}
@@ -126,7 +126,7 @@ func (s *Server) reportView(ctx context.Context, o store.Opening, q openingQuery
 			t.Rows = append(t.Rows, r)
 		}
 	}
-	view.Rows = view.functions(t, o.ID)
+	view.Rows = view.functions(t)
 	var b bytes.Buffer
 	if err := view.query.Tree().WriteJSON(&b, view.Compared); err != nil {
 		return nil, 0, err

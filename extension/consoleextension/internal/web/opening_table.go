@@ -12,12 +12,6 @@ import (
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/flame"
 )
 
-// tableColumn is a column of the table of functions.
-type tableColumn struct {
-	Text, Title, URL, Key string
-	Sorted                string
-}
-
 // functionRow is a row of the table of functions.
 type functionRow struct {
 	Name         string
@@ -38,65 +32,43 @@ type valueCell struct {
 }
 
 // table fills in the table of functions.
-func (v *profileView) table(opening string) {
-	order := v.Query.Order
-	columns := []struct {
-		key         flame.Order
-		text, title string
-	}{
-		{flame.ByName, "Function", ""},
-		{flame.BySelf, "Self", "spent in the function itself"},
-		{flame.BySelfDifference, "Self, difference", "difference of the shares of self, in percentage points"},
-		{flame.ByTotal, "Total", "with all that it called"},
-		{flame.ByTotalDifference, "Total, difference", "difference of the shares of total, in percentage points"},
+func (v *profileView) table() {
+	orders := []flame.Order{flame.ByName, flame.BySelf, flame.ByTotal}
+	if v.Compared {
+		orders = append(orders, flame.BySelfDifference, flame.ByTotalDifference)
 	}
-	if !v.Compared {
-		columns = slices.Delete(slices.Delete(columns, 4, 5), 2, 3)
+	if v.Order = v.Query.Order; !slices.Contains(orders, v.Order) {
+		v.Order = v.usualOrder()
 	}
-	known := false
-	for _, c := range columns {
-		known = known || c.key == order
-	}
-	standard := flame.BySelf
-	if v.inKernel() {
-		standard = flame.ByTotal
-	}
-	if !known {
-		order = standard
-	}
-	for _, c := range columns {
-		q := v.Query
-		if q.Order = c.key; c.key == standard {
-			q.Order = ""
-		}
-		column := tableColumn{Text: c.text, Title: c.title, URL: cmp.Or(q.url(opening, "#functions"), "#functions"+v.ID), Key: string(c.key)}
-		if c.key == order {
-			if column.Sorted = "descending"; c.key == flame.ByName {
-				column.Sorted = "ascending"
-			}
-		}
-		v.Columns = append(v.Columns, column)
-	}
-	v.short(opening)
-	t := v.query.Table(order, v.Query.Search, v.Query.Rows)
+	v.short()
+	t := v.query.Table(v.Order, v.Query.Search, v.Query.Rows)
 	v.Matching, v.Of = t.Matching, t.Functions
 	if t.Matching > len(t.Rows) && v.Query.Rows < maxRows {
 		q := v.Query
 		q.Rows = maxRows
-		v.MoreRows = q.url(opening, "#functions")
+		v.MoreRows = q.url("#functions")
 	}
-	v.Rows = v.functions(t, opening)
+	v.Rows = v.functions(t)
+}
+
+// OrderURL returns the URL of the page with the table in another order.
+func (v *profileView) OrderURL(order string) string {
+	q := v.Query
+	if q.Order = flame.Order(order); q.Order == v.usualOrder() {
+		q.Order = ""
+	}
+	return cmp.Or(q.url("#functions"), "#functions"+v.ID)
 }
 
 // shortRows is the number of functions that are listed above the flame graph.
 const shortRows = 3
 
 // short fills in the functions that are listed above the flame graph.
-func (v *profileView) short(opening string) {
+func (v *profileView) short() {
 	t := v.query.Table(flame.BySelf, "", shortRows)
 	t.Rows = slices.DeleteFunc(t.Rows, func(r flame.Row) bool { return r.Self.Here == 0 })
 	if !v.inKernel() {
-		v.Hottest = v.functions(t, opening)
+		v.Hottest = v.functions(t)
 	}
 	if v.Compared {
 		tree := v.query.Tree()
@@ -104,12 +76,12 @@ func (v *profileView) short(opening string) {
 		for _, n := range tree.Grown(shortRows) {
 			t.Rows = append(t.Rows, flame.Row{Function: tree.Functions[n.Function], Line: n.Line, Self: n.Self, Total: n.Total})
 		}
-		v.Grown = v.functions(t, opening)
+		v.Grown = v.functions(t)
 	}
 }
 
 // functions returns the rows of a table.
-func (v *profileView) functions(t flame.Table, opening string) []functionRow {
+func (v *profileView) functions(t flame.Table) []functionRow {
 	samples := v.query.Samples()
 	var widest flame.Value // largest values of self and of total
 	for _, r := range t.Rows {
@@ -120,7 +92,7 @@ func (v *profileView) functions(t flame.Table, opening string) []functionRow {
 		q := v.Query
 		q.Function = r.Name
 		rows = append(rows, functionRow{
-			Name: r.Name, Place: place(flame.ShortPath(r.File, placeLength), r.Line), Whole: place(r.File, r.Line), URL: cmp.Or(q.url(opening, ""), "#flame"+v.ID), Current: r.Name == v.Query.Function,
+			Name: r.Name, Place: place(flame.ShortPath(r.File, placeLength), r.Line), Whole: place(r.File, r.Line), URL: cmp.Or(q.url(""), "#flame"+v.ID), Current: r.Name == v.Query.Function,
 			Self: v.cell(r.Self, t.Total, widest.Here, samples), Total: v.cell(r.Total, t.Total, widest.There, samples),
 		})
 	}

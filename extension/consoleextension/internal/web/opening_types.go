@@ -33,6 +33,14 @@ func (t profileType) inKernel() bool {
 	return false
 }
 
+// usualOrder returns the default order of the table of functions.
+func (t profileType) usualOrder() flame.Order {
+	if t.inKernel() {
+		return flame.ByTotal
+	}
+	return flame.BySelf
+}
+
 // profileTypes lists the types in the order in which pages show them. Pages show all other
 // types after these types.
 var profileTypes = []profileType{

@@ -170,8 +170,8 @@ func (s *Server) hottest(ctx context.Context, o store.Opening) (h hottest) {
 		t := flame.Query{Of: stacks}.Table(flame.BySelf, "", 1)
 		for _, f := range t.Rows {
 			share, _ := f.Self.Share(t.Total)
-			link := openingQuery{Profile: shortKey(o, profiles[i].ProfileKey), Function: f.Name}
-			h = hottest{Name: f.Name, Share: percent(share), What: typeOf(profiles[i].Type).What, URL: link.url(o.ID, "")}
+			link := openingQuery{opening: o.ID, Profile: shortKey(o, profiles[i].ProfileKey), Function: f.Name}
+			h = hottest{Name: f.Name, Share: percent(share), What: typeOf(profiles[i].Type).What, URL: link.url("")}
 		}
 	}
 	s.stacks.hottest.Add(key, h)

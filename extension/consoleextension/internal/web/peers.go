@@ -46,12 +46,13 @@ type peersView struct {
 	Count    int
 	Bytes    int64
 	Marked   []peerRow // peers that make the unit wait, at most 3
-	Columns  []tableColumn
+	Order    string    // column by which the table is sorted; empty for the usual order
 	Rows     []peerRow
 	Others   *peerRow // sum of the peers without a row
 	Picture  *peersPicture
 	Slow     time.Duration
 	Lossy    float64
+	link     func(order string) string // returns the URL of the page with another order
 }
 
 // peerRow is a peer in the table and in the picture.
@@ -101,7 +102,7 @@ func (s *Server) openingPeers(ctx context.Context, o store.Opening, end time.Tim
 	}
 	return s.fillPeers(ctx, v, q.Peers, func(key string) string {
 		q.Peers = key
-		return q.url(o.ID, "#peers")
+		return q.url("#peers")
 	})
 }
 
@@ -116,7 +117,7 @@ func (s *Server) unitPeers(r *http.Request, u store.Unit, span timeRange) (*peer
 }
 
 // fillPeers reads the peers of a time span. It returns nil if no peer is known.
-func (s *Server) fillPeers(ctx context.Context, v *peersView, sorted string, link func(string) string) (*peersView, error) {
+func (s *Server) fillPeers(ctx context.Context, v *peersView, order string, link func(string) string) (*peersView, error) {
 	all, err := s.Store.Peers(ctx, v.Unit.ID, v.From, v.To)
 	if errors.Is(err, store.ErrNotFound) || err == nil && len(all) == 0 {
 		return nil, nil //nolint:nilnil // none is not an error
@@ -158,45 +159,33 @@ func (s *Server) fillPeers(ctx context.Context, v *peersView, sorted string, lin
 		v.Others = &sum
 		v.Bytes += sum.bytes
 	}
-	v.sort(sorted, link)
+	v.Order, v.link = order, link
+	if compare, ok := peerOrders[order]; ok {
+		slices.SortStableFunc(v.Rows, compare)
+	}
 	return v, nil
 }
 
-// peerOrders lists the columns of the table and their sort orders. The first column is
-// sorted in ascending order. All other columns are sorted in descending order.
-var peerOrders = []struct {
-	key, text, title string
-	of               func(p *peerRow) float64
-}{
-	{"peer", "Peer", "", nil},
-	{"direction", "Direction", "inbound: the peer called the unit; outbound: the unit called the peer", func(p *peerRow) float64 {
-		return float64(strings.Compare(p.Direction, "inbound"))
-	}},
-	{"connections", "Connections", "the most at once", func(p *peerRow) float64 { return float64(p.Connections) }},
-	{"sent", "Sent", "bytes that the unit sent", func(p *peerRow) float64 { return float64(p.Sent) }},
-	{"received", "Received", "bytes that the unit received", func(p *peerRow) float64 { return float64(p.Received) }},
-	{"rtt", "Round trip", "the kernel's smoothed round-trip time, ± its variation", func(p *peerRow) float64 { return float64(p.RTT) }},
-	{"again", "Sent again", "segments that were sent again, of all that the unit sent", func(p *peerRow) float64 { return p.again }},
-	{"limit", "Limited by", "what limited the unit's sending, of the time in which there was something to send", func(p *peerRow) float64 { return p.window }},
-	{"failed", "Failed connects", "connections that the unit began and that were not established", func(p *peerRow) float64 { return float64(p.ConnectFailures) }},
+// peerOrders contains the orders of the table, by the value of peers in the URL.
+var peerOrders = map[string]func(a, b peerRow) int{
+	"peer":        func(a, b peerRow) int { return cmp.Compare(a.Title, b.Title) },
+	"direction":   func(a, b peerRow) int { return cmp.Compare(b.Direction, a.Direction) },
+	"connections": func(a, b peerRow) int { return cmp.Compare(b.Connections, a.Connections) },
+	"sent":        func(a, b peerRow) int { return cmp.Compare(b.Sent, a.Sent) },
+	"received":    func(a, b peerRow) int { return cmp.Compare(b.Received, a.Received) },
+	"rtt":         func(a, b peerRow) int { return cmp.Compare(b.RTT, a.RTT) },
+	"again":       func(a, b peerRow) int { return cmp.Compare(b.again, a.again) },
+	"limit":       func(a, b peerRow) int { return cmp.Compare(b.window, a.window) },
+	"failed":      func(a, b peerRow) int { return cmp.Compare(b.ConnectFailures, a.ConnectFailures) },
 }
 
-// sort sorts the rows by a column. It also adds the column headings, which link to the other
-// orders.
-func (v *peersView) sort(sorted string, link func(string) string) {
-	for i, c := range peerOrders {
-		column := tableColumn{Text: c.text, Title: c.title, Key: c.key, URL: link(c.key)}
-		if c.key == sorted {
-			column.URL = link("")
-			if column.Sorted = "descending"; i == 0 {
-				column.Sorted = "ascending"
-				slices.SortStableFunc(v.Rows, func(a, b peerRow) int { return cmp.Compare(a.Title, b.Title) })
-			} else {
-				slices.SortStableFunc(v.Rows, func(a, b peerRow) int { return cmp.Compare(c.of(&b), c.of(&a)) })
-			}
-		}
-		v.Columns = append(v.Columns, column)
+// OrderURL returns the URL of the page with the table in another order. For the current
+// order, it returns the URL with the usual order. A report has no such URLs.
+func (v *peersView) OrderURL(order string) string {
+	if order == v.Order {
+		order = ""
 	}
+	return v.link(order)
 }
 
 // sumOfPeers returns the sum of the given peers. The sum has a round-trip time
