@@ -34,14 +34,12 @@ const (
 type openingsPage struct {
 	Range    timeRange
 	RangeKey string // range in the URL
-	Ranges   []rangeLink
 	Filters  []openingFilter
 	Rows     []openingRow
 	// Open is the number of units with an open gate. Found is the number of
 	// openings that match the filters.
-	Open, Found  int
-	Filtered     bool
-	Announcement string
+	Open, Found int
+	Filtered    bool
 	pager
 }
 
@@ -73,7 +71,7 @@ func (s *Server) openings(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	p := openingsPage{Range: span, RangeKey: q.Get("range"), Ranges: rangeLinks(q, span)}
+	p := openingsPage{Range: span, RangeKey: q.Get("range")}
 	rows := p.find(all, q, now)
 	number, _ := strconv.Atoi(q.Get("part"))
 	p.Rows, p.pager = turn(rows, openingsPerPage, number, func(number int) string {
@@ -86,7 +84,6 @@ func (s *Server) openings(w http.ResponseWriter, r *http.Request) error {
 		row.share(all, now)
 		row.Hottest = s.hottest(ctx, *cmp.Or(row.With, &row.Opening))
 	}
-	p.Announcement = plural(p.Open, "gate is open", "gates are open") + ", " + plural(p.Found, "opening", "openings")
 	return s.render(w, page{Template: "openings", Title: "Openings", Section: "/", Refresh: true, Data: p})
 }
 

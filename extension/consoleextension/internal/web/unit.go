@@ -35,24 +35,18 @@ const (
 type timeRange struct {
 	From, To time.Time
 	Last     time.Duration // length of a range of the last hours; 0 if the URL contains from or to
+	query    url.Values
 }
 
 // usualRange is the default range on the page of a unit. longestRange is the default range
 // on the page of all openings.
 const usualRange, longestRange = 6 * time.Hour, 48 * time.Hour
 
-// rangeHours lists the ranges that the pages offer, in hours.
-var rangeHours = [...]int{1, 6, 24, 48}
+// URL returns the URL of the page for the last hours, with the filters of the page.
+func (r timeRange) URL(hours int) string { return linkTo(r.query, "range", strconv.Itoa(hours)+"h") }
 
-// rangeLinks returns links to the offered ranges. The links keep
-// the filters of the query.
-func rangeLinks(q url.Values, span timeRange) (links []rangeLink) {
-	for _, hours := range rangeHours {
-		n := strconv.Itoa(hours)
-		links = append(links, rangeLink{n + " h", linkTo(q, "range", n+"h"), span.Last == time.Duration(hours)*time.Hour})
-	}
-	return links
-}
+// IsLast reports whether the page shows the last hours.
+func (r timeRange) IsLast(hours int) bool { return r.Last == time.Duration(hours)*time.Hour }
 
 // rangeOf returns the range that a URL selects. usual is the default length of the
 // range, and end is its default end.
@@ -63,7 +57,7 @@ func rangeOf(q url.Values, usual time.Duration, end time.Time) (timeRange, error
 		if err != nil || err2 != nil || !to.After(from) {
 			return timeRange{}, failure{http.StatusBadRequest, "from and to must be times such as 2026-01-02T15:04:05Z, from before to."}
 		}
-		return timeRange{From: from, To: to}, nil
+		return timeRange{From: from, To: to, query: q}, nil
 	}
 	last := usual
 	if q.Has("range") {
@@ -73,7 +67,7 @@ func rangeOf(q url.Values, usual time.Duration, end time.Time) (timeRange, error
 		}
 		last = d
 	}
-	return timeRange{From: end.Add(-last), To: end, Last: last}, nil
+	return timeRange{From: end.Add(-last), To: end, Last: last, query: q}, nil
 }
 
 // momentOf parses a time. If the text is empty, momentOf returns the argument otherwise. A
@@ -97,7 +91,6 @@ const fieldTime = "2006-01-02T15:04:05"
 type unitPage struct {
 	store.UnitSummary
 	Range        timeRange
-	Ranges       []rangeLink
 	Readings     []readingCell
 	States       []readingCell // states of policies without a reading
 	Openings     []openingRow
@@ -107,14 +100,7 @@ type unitPage struct {
 	Profile      bool // the page can open the gate
 	Kept         time.Duration
 	Quiet        bool
-	Announcement string
-	TrendsURL    string
 	Peers        *peersView // nil if no peer is known
-}
-
-type rangeLink struct {
-	Text, URL string
-	Current   bool
 }
 
 // openingRow is an opening in the timeline.
@@ -123,7 +109,6 @@ type openingRow struct {
 	Open   bool // no closing is known, and the gate may still be open
 	Lasted time.Duration
 	Near   string // URL of the page with charts that show the opening
-	Types  []string
 	// With is an opening of another policy that held the gate open at the same time. The
 	// profiles belong to that opening.
 	With    *store.Opening
@@ -161,10 +146,9 @@ func (s *Server) unit(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	p := unitPage{
-		UnitSummary: u, Range: span, Ranges: rangeLinks(r.URL.Query(), span), Readings: readingCells(u, quiet(u, now)), Refusals: refusals,
+		UnitSummary: u, Range: span, Readings: readingCells(u, quiet(u, now)), Refusals: refusals,
 		MoreRefusals: max(0, sum(u.Refusals)-len(refusals)), Kept: s.Store.Usage().MaxAge, Quiet: quiet(u, now),
-		Profile:   !quiet(u, now) && s.Token != "" && s.CanProfile != nil && s.CanProfile(u.Unit),
-		TrendsURL: "/units/" + url.PathEscape(string(id)) + "/trends.json",
+		Profile: !quiet(u, now) && s.Token != "" && s.CanProfile != nil && s.CanProfile(u.Unit),
 	}
 	p.States = otherStates(p.UnitSummary, p.Quiet, p.Readings)
 	if len(openings) > openingsPerUnit {
@@ -177,7 +161,6 @@ func (s *Server) unit(w http.ResponseWriter, r *http.Request) error {
 	if p.Peers, err = s.unitPeers(r, u.Unit, span); err != nil {
 		return err
 	}
-	p.Announcement = plural(len(openings), "opening", "openings")
 	return s.render(w, page{Template: "unit", Title: unitName(u.Unit), Section: "/units", Refresh: true, Data: p})
 }
 
@@ -206,11 +189,6 @@ func newOpeningRow(o store.Opening, now time.Time) openingRow {
 	row.Lasted = endOf(o, now).Sub(o.Triggered)
 	from, to := o.Triggered.Add(-10*time.Minute), endOf(o, now).Add(10*time.Minute)
 	row.Near = "?" + url.Values{"from": {from.UTC().Format(time.RFC3339)}, "to": {to.UTC().Format(time.RFC3339)}}.Encode() + "#trends-title"
-	for _, p := range o.Profiles {
-		if n := len(row.Types); n == 0 || row.Types[n-1] != p.Type {
-			row.Types = append(row.Types, p.Type)
-		}
-	}
 	return row
 }
 

@@ -44,7 +44,6 @@ type unitsPage struct {
 	Known, Found, Hosts, Open, Openings, Refusals int
 	Folded                                        []counted // number of units that are left out, by reason
 	Kept                                          time.Duration
-	Announcement                                  string
 	pager
 }
 
@@ -119,7 +118,6 @@ func (s *Server) units(w http.ResponseWriter, r *http.Request) error {
 	for i := range p.Rows {
 		p.Rows[i].fill()
 	}
-	p.Announcement = plural(p.Open, "gate is open", "gates are open") + ", " + plural(p.Openings, "trigger", "triggers")
 	return s.render(w, page{Template: "units", Title: "Units", Section: "/units", Refresh: true, Data: p})
 }
 
