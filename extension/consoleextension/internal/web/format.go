@@ -44,6 +44,8 @@ func (s *Server) functions() template.FuncMap {
 		"place":    unitPlace, // place UNIT: its pod, container, cgroup or process
 		"reason":   reason,    // reason OPENING: cpu_utilization 93.5 %, threshold 80 %, 30s average
 		"plural":   plural,    // plural 2 "gate" "gates": 2 gates
+		"counts":   countedIn, // counts COUNTS "hot": the counts without hot, largest first
+		"sum":      sum,       // sum COUNTS: the sum
 		"list":     func(v ...any) []any { return v },
 
 		"phase":     phaseName, // phase "both": at the trigger

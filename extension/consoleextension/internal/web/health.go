@@ -96,8 +96,7 @@ type lossRow struct {
 // outcomeRow contains one component's counts by outcome.
 type outcomeRow struct {
 	What     string
-	Outcomes map[string]int64
-	All      int64
+	Outcomes map[string]int
 }
 
 // health serves the page about collectors.
@@ -117,8 +116,8 @@ func (s *Server) health(w http.ResponseWriter, r *http.Request) error {
 	slices.SortStableFunc(instances, func(a, b store.Instance) int {
 		return cmp.Or(strings.Compare(a.Host, b.Host), strings.Compare(a.Service, b.Service), b.Last.Compare(a.Last))
 	})
-	p.More = max(0, len(instances)-instancesShown)
-	for _, i := range instances[:len(instances)-p.More] {
+	instances, p.More = first(instancesShown, instances)
+	for _, i := range instances {
 		row := newInstanceRow(i, now)
 		if n := len(p.Instances); n > 0 && row.before(p.Instances[n-1].Instance) {
 			row.Over = true
@@ -140,8 +139,7 @@ func newInstanceRow(of store.Instance, now time.Time) instanceRow {
 			row.Warnings = append(row.Warnings, l)
 		}
 	}
-	row.More = max(0, len(row.Warnings)-warningsShown)
-	row.Warnings = row.Warnings[:len(row.Warnings)-row.More]
+	row.Warnings, row.More = first(warningsShown, row.Warnings)
 	return row
 }
 
@@ -269,14 +267,14 @@ var outcomesByName = []struct{ name, what string }{
 // losses returns one row for each metric that counts losses, and one row for each metric
 // that counts by outcome.
 func losses(metrics []store.Metric) (lost []lossRow, outcomes []outcomeRow) {
-	byOutcome := map[string]map[string]int64{}
+	byOutcome := map[string]map[string]int{}
 	for _, m := range metrics {
 		name := nameOf(m)
 		if outcome, ok := m.Attributes["outcome"]; ok {
 			if byOutcome[name] == nil {
-				byOutcome[name] = map[string]int64{}
+				byOutcome[name] = map[string]int{}
 			}
-			byOutcome[name][strings.ReplaceAll(outcome, "_", " ")] += int64(m.Value)
+			byOutcome[name][strings.ReplaceAll(outcome, "_", " ")] += int(m.Value)
 		}
 		if what, ok := lossesByName[name]; ok && m.Value > 0 {
 			lost = append(lost, lossRow{What: what, Where: attributesText(m.Attributes), Count: m.Value, PerSecond: m.PerSecond})
@@ -287,8 +285,8 @@ func losses(metrics []store.Metric) (lost []lossRow, outcomes []outcomeRow) {
 	})
 	for _, o := range outcomesByName {
 		if counts := byOutcome[o.name]; counts != nil {
-			maps.DeleteFunc(counts, func(_ string, n int64) bool { return n <= 0 })
-			outcomes = append(outcomes, outcomeRow{o.what, counts, sum(counts)})
+			maps.DeleteFunc(counts, func(_ string, n int) bool { return n <= 0 })
+			outcomes = append(outcomes, outcomeRow{o.what, counts})
 		}
 	}
 	return lost, outcomes

@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -49,15 +48,12 @@ type policiesPage struct {
 // policyRow is a policy in the table.
 type policyRow struct {
 	store.PolicySummary
-	Others    []counted // number of openings by kind, except hot
-	NotOpened []counted // number of refusals by reason, except dry run
-	ByHand    bool      // no condition opens the gate
-	Unmatched string    // why the policy matches no unit; empty if it matches a unit
+	Unmatched string // why the policy matches no unit; empty if it matches a unit
 }
 
 type counted struct {
 	What  string
-	Count int64
+	Count int
 }
 
 // filePart describes the policy file and its editor.
@@ -179,16 +175,17 @@ func (s *Server) renderPolicies(w http.ResponseWriter, r *http.Request, file *fi
 	changes, err := s.Store.PolicyChanges(ctx)
 	instances, err2 := s.Store.Instances(ctx)
 	refusals, err3 := s.Store.Refusals(ctx, "", refusalsShown)
-	p := policiesPage{File: file, Refusals: refusals, Kept: s.Store.Usage().MaxAge, Versions: versions(changes, instances)}
-	p.Partial = s.partial(r, errors.Join(err, err2, err3))
-	p.MoreVersions = max(0, len(p.Versions)-versionsShown)
-	p.Versions = p.Versions[:len(p.Versions)-p.MoreVersions]
+	p := policiesPage{File: file, Refusals: refusals, Kept: s.Store.Usage().MaxAge, Partial: s.partial(r, errors.Join(err, err2, err3))}
+	p.Versions, p.MoreVersions = first(versionsShown, versions(changes, instances))
 	for _, policy := range s.Store.Policies() {
-		p.Policies = append(p.Policies, newPolicyRow(policy))
+		p.Policies = append(p.Policies, policyRow{PolicySummary: policy})
 	}
 	if file != nil {
 		file.Doubts = s.Policies.Doubts([]byte(file.Text))
-		p.addPolicies(file.Doc.Text)
+		inFile, _ := policyfile.Policies(file.Doc.Text) // faults are shown beside the text
+		for _, policy := range inFile {
+			p.row(policy.Name) // units may not use it yet
+		}
 	}
 	p.unmatched(changes, instances)
 	changes = slices.DeleteFunc(slices.Clone(changes), func(c store.PolicyChange) bool { return c.Unmatched != "" })
@@ -196,20 +193,11 @@ func (s *Server) renderPolicies(w http.ResponseWriter, r *http.Request, file *fi
 		s.fillForm(file)
 		file.Took = slices.DeleteFunc(slices.Clone(changes), func(c store.PolicyChange) bool { return c.Version != file.Doc.Version })
 	}
-	p.Changes = changes[:min(len(changes), changesShown)]
-	p.MoreChanges = len(changes) - len(p.Changes)
+	p.Changes, p.MoreChanges = first(changesShown, changes)
 	return s.render(w, page{
 		Template: "policies", Title: "Policies", Section: "/policies", Status: status, Data: p,
 		Refresh: status == http.StatusOK && r.Method == http.MethodGet, // a refresh would lose the text in the editor
 	})
-}
-
-// addPolicies adds rows for policies that are in the file but that no unit has used yet.
-func (p *policiesPage) addPolicies(document []byte) {
-	inFile, _ := policyfile.Policies(document) // faults are shown beside the text
-	for _, of := range inFile {
-		p.row(of.Name)
-	}
 }
 
 // row finds or adds the row of a policy.
@@ -246,20 +234,16 @@ func (p *policiesPage) unmatched(changes []store.PolicyChange, instances []store
 	}
 }
 
-// Watched returns the number of units to which the policy applies.
-func (row policyRow) Watched() int { return sum(row.Units) }
-
-func newPolicyRow(of store.PolicySummary) policyRow {
-	row := policyRow{PolicySummary: of, Others: countedIn(of.Opened, "hot"), NotOpened: countedIn(of.Refused, "dry run")}
-	row.ByHand = len(of.Conditions) == 0 && of.Opened["hot"] == 0 && len(row.NotOpened) == 0 && len(row.Others) > 0 && of.Opened["baseline"] == 0
-	return row
+// ByHand reports whether gates were opened only by hand or by alerts.
+func (row policyRow) ByHand() bool {
+	return len(row.Conditions) == 0 && row.Opened["hot"] == 0 && row.Opened["baseline"] == 0 && sum(row.Opened) > 0 && len(countedIn(row.Refused, "dry run")) == 0
 }
 
 // countedIn returns the counts that are not 0, largest first, without the count of except.
 func countedIn(counts map[string]int, except string) (found []counted) {
 	for _, what := range slices.Sorted(maps.Keys(counts)) {
 		if n := counts[what]; n > 0 && what != except {
-			found = append(found, counted{what, int64(n)})
+			found = append(found, counted{what, n})
 		}
 	}
 	slices.SortStableFunc(found, func(a, b counted) int { return cmp.Compare(b.Count, a.Count) })
@@ -289,16 +273,4 @@ func versions(changes []store.PolicyChange, instances []store.Instance) []store.
 		}
 	}
 	return slices.SortedFunc(maps.Values(by), func(a, b store.PolicyChange) int { return cmp.Compare(a.Host, b.Host) })
-}
-
-// InForce describes which version of the file a reader uses.
-func (f *filePart) InForce(r hotunitsextension.PolicyFile) string {
-	switch version := r.Version(); version {
-	case "":
-		return fmt.Sprintf("%s has not read it yet", r.Reader)
-	case f.Doc.Version:
-		return fmt.Sprintf("%s: in force", r.Reader)
-	default:
-		return fmt.Sprintf("%s: version %s is in force, and this one is not", r.Reader, version)
-	}
 }

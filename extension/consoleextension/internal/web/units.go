@@ -21,9 +21,9 @@ import (
 const (
 	// unitsPerPage is the maximum number of units on a page.
 	unitsPerPage = 100
-	// readingsPerRow, statesPerRow and refusalsPerRow are the maximum numbers of
-	// readings, states and refusals in a row.
-	readingsPerRow, statesPerRow, refusalsPerRow = 4, 6, 6
+	// readingsPerRow and statesPerRow are the maximum numbers of readings and states in a
+	// row.
+	readingsPerRow, statesPerRow = 4, 6
 	// searchedText is the maximum number of bytes of a string that are searched.
 	searchedText = 1024
 	// quietAfter is the time without data after which a unit is shown as quiet. Readings
@@ -42,7 +42,7 @@ type unitsPage struct {
 	// Known, Hosts, Open, Openings and Refusals are counts over all units. Found is the
 	// number of rows.
 	Known, Found, Hosts, Open, Openings, Refusals int
-	Folded                                        []counted // number of units that are left out, by reason
+	Folded                                        map[string]int // number of units that are left out, by reason
 	Kept                                          time.Duration
 	pager
 }
@@ -79,8 +79,6 @@ type unitRow struct {
 	Readings []readingCell
 	More     int           // number of readings that are not shown
 	States   []readingCell // states of policies whose readings are not shown
-	Dropped  []counted
-	Refused  int
 	Quiet    bool
 }
 
@@ -168,8 +166,8 @@ func (p *unitsPage) fold(found []unitRow) []unitRow {
 	if p.All {
 		return found
 	}
-	folded := map[string]int{}
-	found = slices.DeleteFunc(found, func(row unitRow) bool {
+	p.Folded = map[string]int{}
+	return slices.DeleteFunc(found, func(row unitRow) bool {
 		service, why := row.Resource[attr.ServiceName], ""
 		switch {
 		case row.near >= 1:
@@ -182,12 +180,10 @@ func (p *unitsPage) fold(found []unitRow) []unitRow {
 		default:
 			return false
 		}
-		folded["ended or silent"] += row.Ended
-		folded[why] += row.Members - row.Ended
+		p.Folded["ended or silent"] += row.Ended
+		p.Folded[why] += row.Members - row.Ended
 		return true
 	})
-	p.Folded = countedIn(folded, "")
-	return found
 }
 
 // grouped returns one row per service or container. Each row shows its hottest unit.
@@ -259,7 +255,7 @@ var unitOrders = map[string]func(a, b unitRow) int{
 	"refused": func(a, b unitRow) int { return cmp.Compare(sum(b.Refusals), sum(a.Refusals)) },
 }
 
-func sum[N int | int64](m map[string]N) (total N) {
+func sum(m map[string]int) (total int) {
 	for _, n := range m {
 		total += n
 	}
@@ -291,16 +287,14 @@ func matches(u store.UnitSummary, words []string) bool {
 
 // fill computes the cells of a row. It is called only for rows that the page shows.
 func (row *unitRow) fill() {
-	row.Readings = readingCells(row.UnitSummary, row.Quiet)
-	if len(row.Readings) > readingsPerRow {
-		row.More = len(row.Readings) - readingsPerRow
-		row.Readings = row.Readings[:readingsPerRow]
-	}
-	row.States = otherStates(row.UnitSummary, row.Quiet, row.Readings)
-	row.States = row.States[:min(len(row.States), statesPerRow)]
-	row.Dropped = countedIn(row.Refusals, "")
-	row.Dropped = row.Dropped[:min(len(row.Dropped), refusalsPerRow)]
-	row.Refused = sum(row.Refusals)
+	row.Readings, row.More = first(readingsPerRow, readingCells(row.UnitSummary, row.Quiet))
+	row.States, _ = first(statesPerRow, otherStates(row.UnitSummary, row.Quiet, row.Readings))
+}
+
+// first returns the first n items of a list, and the number of the others.
+func first[T any](n int, all []T) (shown []T, more int) {
+	n = min(n, len(all))
+	return all[:n], len(all) - n
 }
 
 // readingCells returns the readings of a unit, and starts with the reading that is nearest
