@@ -6,7 +6,6 @@ package web
 import (
 	"cmp"
 	"context"
-	"encoding/hex"
 	"errors"
 	"html/template"
 	"maps"
@@ -18,6 +17,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/flame"
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
@@ -109,9 +110,7 @@ func (q openingQuery) url(file string) string {
 
 // openingPage contains the data for opening.html.
 type openingPage struct {
-	store.Opening
-	Open     bool
-	End      time.Time
+	openingRow
 	Duration time.Duration
 	Why      string   // why the gate closed, as part of a sentence
 	Trace    string   // URL of the span; empty if there is none
@@ -119,9 +118,8 @@ type openingPage struct {
 	Served   []requestRow
 	Profiles []profileTab
 	Moments  []profileTab
-	View     *profileView   // nil if there is no profile or the profile is lost
-	Lost     string         // why the profile is lost
-	With     *store.Opening // as in openingRow
+	View     *profileView // nil if there is no profile or the profile is lost
+	Lost     string       // why the profile is lost
 	Report   string
 	Peers    *peersView // nil if no peer is known
 }
@@ -254,11 +252,8 @@ func (s *Server) opening(w http.ResponseWriter, r *http.Request, o store.Opening
 // openingPage returns the data of the page.
 func (s *Server) openingPage(ctx context.Context, o store.Opening, q openingQuery) (openingPage, error) {
 	now := s.Now()
-	row := newOpeningRow(o, now)
-	p := openingPage{
-		Opening: o, Open: row.Open, End: endOf(o, now),
-		Why: closedBecause(o), Trace: traceURL(s.TraceURL, o.TraceID, o.SpanID),
-	}
+	p := openingPage{openingRow: newOpeningRow(o, now), Why: closedBecause(o), Trace: traceURL(s.TraceURL, o.TraceID, o.SpanID)}
+	p.Duration = p.Lasted.Round(time.Second)
 	traces := strings.ReplaceAll(s.TraceURL, "{span_id}", "") // links to traces contain no span
 	for _, id := range o.Traces {
 		if link := traceURL(traces, id, ""); link != "" {
@@ -268,16 +263,15 @@ func (s *Server) openingPage(ctx context.Context, o store.Opening, q openingQuer
 	for _, r := range o.Requests {
 		p.Served = append(p.Served, newRequestRow(r, traceURL(traces, r.TraceID, "")))
 	}
-	p.Duration = p.End.Sub(o.Triggered).Round(time.Second)
+	end := endOf(o, now)
 	var err error
-	if p.Peers, err = s.openingPeers(ctx, o, p.End, q); err != nil {
+	if p.Peers, err = s.openingPeers(ctx, o, end, q); err != nil {
 		return p, err
 	}
 	shown, err := findProfile(o, q.Profile)
 	if errors.Is(err, errNoProfile) {
-		others, err := s.Store.Openings(ctx, store.OpeningQuery{Unit: o.Unit.ID, To: p.End, All: true, Limit: choicesPerUnit})
-		row.share(others, now)
-		p.With = row.With
+		others, err := s.Store.Openings(ctx, store.OpeningQuery{Unit: o.Unit.ID, To: end, All: true, Limit: choicesPerUnit})
+		p.share(others, now)
 		return p, err
 	}
 	if err != nil {
@@ -547,22 +541,13 @@ func closedBecause(o store.Opening) string {
 
 // traceURL returns the link to a span. link must have passed CheckTraceURL. If link needs
 // an ID that is invalid, traceURL returns an empty string.
-func traceURL(link, trace, span string) string {
-	if link == "" || !isHexID(trace, 16) {
+func traceURL(link, traceID, spanID string) string {
+	of, err := trace.TraceIDFromHex(strings.ToLower(traceID))
+	span, noSpan := trace.SpanIDFromHex(strings.ToLower(spanID))
+	if err != nil || noSpan != nil && strings.Contains(link, "{span_id}") {
 		return ""
 	}
-	if !isHexID(span, 8) {
-		if strings.Contains(link, "{span_id}") {
-			return ""
-		}
-		span = ""
-	}
-	return strings.NewReplacer("{trace_id}", strings.ToLower(trace), "{span_id}", strings.ToLower(span)).Replace(link)
-}
-
-func isHexID(id string, bytes int) bool {
-	b, err := hex.DecodeString(id)
-	return err == nil && len(b) == bytes && strings.Trim(id, "0") != ""
+	return strings.NewReplacer("{trace_id}", of.String(), "{span_id}", span.String()).Replace(link)
 }
 
 // CheckTraceURL returns an error if a URL cannot be a link to spans. The URL must be an

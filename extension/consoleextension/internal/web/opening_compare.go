@@ -26,7 +26,6 @@ const (
 type comparison struct {
 	Name      string // baseline, before the trigger, or opening
 	Triggered time.Time
-	Policy    string
 	Total     string
 	Rate      string
 }
@@ -137,14 +136,9 @@ func (c candidates) baseline() (found store.Opening, why string) {
 	return found, why
 }
 
-// candidate returns the opening with the given ID. This opening may be older than the
-// openings in c.
+// candidate returns the opening of the unit with the given ID. This opening may be older
+// than the openings in c.
 func (s *Server) candidate(ctx context.Context, c candidates, id string) (store.Opening, error) {
-	for _, other := range slices.Concat(c.openings, c.baselines) {
-		if other.ID == id {
-			return other, nil
-		}
-	}
 	other, err := s.Store.Opening(ctx, id)
 	if err == nil && other.Unit.ID != c.of.Unit.ID {
 		err = store.ErrNotFound
@@ -181,7 +175,7 @@ func (s *Server) compareWith(ctx context.Context, c candidates, other store.Open
 	if !slices.Contains(info.Phases, v.Query.Filter.Phase) {
 		v.query.BaseFilter.Phase = ""
 	}
-	v.Against.Triggered, v.Against.Policy = other.Triggered, other.Policy
+	v.Against.Triggered = other.Triggered
 	there := openingQuery{opening: other.ID, Profile: shortKey(other, info.ProfileKey), report: v.Query.report}
 	v.AgainstURL, v.DownloadThere = there.url(""), there.url("profile.pb.gz")
 	if v.query.BaseFilter.Phase == "" {

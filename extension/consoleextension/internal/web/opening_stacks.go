@@ -21,7 +21,7 @@ const (
 	// requests, up to stacksBytes bytes. The last two profiles are always kept, because
 	// a page compares two profiles.
 	stacksBytes = 32 << 20
-	// stacksIdle is the time after which an unused profile is removed.
+	// stacksIdle is the time without any use after which all profiles are removed.
 	stacksIdle = time.Minute
 )
 
@@ -40,71 +40,50 @@ type stacksKey struct {
 // therefore also limits the number of profiles that are parsed at once.
 type stacksCache struct {
 	mu      sync.Mutex
-	entries *simplelru.LRU[stacksKey, *stacksEntry]
+	entries *simplelru.LRU[stacksKey, *flame.Stacks]
 	bytes   int64
-	purge   *time.Timer
+	idle    *time.Timer
 	hottest *lru.Cache[stacksKey, hottest] // hottest functions on the page of all openings
 }
 
-type stacksEntry struct {
-	stacks *flame.Stacks
-	used   time.Time
+func newStacksCache() *stacksCache {
+	c := &stacksCache{}
+	c.entries, _ = simplelru.NewLRU(math.MaxInt, func(_ stacksKey, s *flame.Stacks) { c.bytes -= s.Size() })
+	c.hottest, _ = lru.New[stacksKey, hottest](hottestKept) // both fail only for a size of 0
+	c.idle = time.AfterFunc(stacksIdle, c.clear)
+	return c
 }
 
-func newStacksCache() *stacksCache {
-	entries, _ := simplelru.NewLRU[stacksKey, *stacksEntry](math.MaxInt, nil) // both fail only for a size of 0
-	hottest, _ := lru.New[stacksKey, hottest](hottestKept)
-	return &stacksCache{entries: entries, hottest: hottest}
+func (c *stacksCache) clear() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.entries.Purge()
 }
 
 // get returns a prepared profile. If the cache does not contain the
 // profile, get calls load.
 func (c *stacksCache) get(key stacksKey, load func() (*flame.Stacks, error)) (*flame.Stacks, error) {
+	c.idle.Reset(stacksIdle)
 	c.mu.Lock()
-	e, ok := c.entries.Get(key)
+	stacks, ok := c.entries.Get(key)
 	c.mu.Unlock()
 	if !ok {
-		stacks, err := load()
-		if err != nil {
+		var err error
+		if stacks, err = load(); err != nil {
 			return nil, err
 		}
-		e = &stacksEntry{stacks: stacks}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if kept, ok := c.entries.Get(key); ok {
-		e = kept // another reader was faster
-	} else {
-		c.entries.Add(key, e)
-		c.bytes += e.stacks.Size()
+		return kept, nil // perhaps another reader was faster
 	}
-	e.used = time.Now()
-	c.evict(e.used)
-	return e.stacks, nil
-}
-
-// evict removes idle profiles, and the least recently used profiles while the
-// cache is too large. If profiles are left, evict runs again after
-// stacksIdle. The caller holds the lock.
-func (c *stacksCache) evict(now time.Time) {
-	for {
-		_, oldest, ok := c.entries.GetOldest()
-		if !ok || now.Sub(oldest.used) < stacksIdle && (c.bytes <= stacksBytes || c.entries.Len() <= 2) {
-			break
-		}
+	c.entries.Add(key, stacks)
+	c.bytes += stacks.Size()
+	for c.bytes > stacksBytes && c.entries.Len() > 2 {
 		c.entries.RemoveOldest()
-		c.bytes -= oldest.stacks.Size()
 	}
-	if c.purge != nil {
-		c.purge.Stop()
-	}
-	if c.entries.Len() > 0 {
-		c.purge = time.AfterFunc(stacksIdle, func() {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.evict(time.Now())
-		})
-	}
+	return stacks, nil
 }
 
 // keyOf returns the key of the current state of a profile.

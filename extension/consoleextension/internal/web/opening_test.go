@@ -666,12 +666,14 @@ func TestStacksCache(t *testing.T) {
 		assert.Equal(t, 2*large.Size(), c.bytes)
 	}
 
-	// Idle profiles are also evicted.
-	c.mu.Lock()
-	c.evict(time.Now().Add(2 * stacksIdle))
-	assert.Zero(t, c.entries.Len())
+	// Without use, all profiles are removed.
+	c.idle.Reset(0)
+	require.Eventually(t, func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.entries.Len() == 0
+	}, time.Minute, time.Millisecond)
 	assert.Zero(t, c.bytes)
-	c.mu.Unlock()
 
 	// Errors are not cached.
 	_, err = c.get(key("c"), func() (*flame.Stacks, error) { return nil, store.ErrNotFound })

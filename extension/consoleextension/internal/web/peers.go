@@ -86,7 +86,6 @@ type peerLine struct {
 	Y, Below float64 // positions of the two lines of text
 	Width    float64
 	Path     string
-	Class    string
 }
 
 // openingPeers returns the peers of an opening's unit, from shortly before the opening
@@ -316,12 +315,9 @@ func newPeersPicture(rows []peerRow) *peersPicture {
 		return nil
 	}
 	p := &peersPicture{}
-	p.MoreLeft, p.MoreRight = max(len(sides[0])-peersPerSide, 0), max(len(sides[1])-peersPerSide, 0)
-	n := 2
-	for i := range sides {
-		sides[i] = sides[i][:min(len(sides[i]), peersPerSide)]
-		n = max(n, len(sides[i]))
-	}
+	sides[0], p.MoreLeft = first(peersPerSide, sides[0])
+	sides[1], p.MoreRight = first(peersPerSide, sides[1])
+	n := max(2, len(sides[0]), len(sides[1]))
 	p.Middle = peerTop + peerPitch*float64(n)/2
 	p.MoreY = peerTop + peerPitch*float64(n) + 16
 	p.Height = peerTop + peerPitch*float64(n)
@@ -336,7 +332,6 @@ func newPeersPicture(rows []peerRow) *peersPicture {
 			at := p.Middle + (p.BoxLines-24)*(float64(i)-float64(len(list)-1)/2)/float64(max(len(list), 3))
 			line := peerLine{peerRow: r, Y: y - 3, Below: y + 13, Width: thinLine + (thickLine-thinLine)*math.Sqrt(float64(r.bytes)/float64(most))}
 			line.Width = math.Round(line.Width*10) / 10
-			line.Class = r.class()
 			if side == 0 {
 				line.Path = curve(peerLeft, y, peerBox, at)
 				p.Left = append(p.Left, line)
@@ -353,21 +348,6 @@ func newPeersPicture(rows []peerRow) *peersPicture {
 func curve(x1, y1, x2, y2 float64) string {
 	middle := (x1 + x2) / 2
 	return fmt.Sprintf("M%.0f %.1f C%.0f %.1f %.0f %.1f %.0f %.1f", x1, y1, middle, y1, middle, y2, x2, y2)
-}
-
-// class returns the CSS class of a peer's line.
-func (r *peerRow) class() string {
-	switch {
-	case r.Slow && r.Lossy:
-		return "bad slow-lossy"
-	case r.Slow:
-		return "bad slow"
-	case r.Lossy:
-		return "bad lossy"
-	case len(r.Marks) > 0:
-		return "bad"
-	}
-	return ""
 }
 
 // NetworkFirst reports whether peers are shown before profiles.
