@@ -57,7 +57,6 @@ type healthPage struct {
 // instanceRow describes one collector.
 type instanceRow struct {
 	store.Instance
-	Name     string
 	Silent   bool
 	Over     bool          // a later run of the same collector has started
 	Earlier  []instanceRow // earlier runs, newest first
@@ -72,14 +71,11 @@ type instanceRow struct {
 
 // statement is a log message in which a component describes its work.
 type statement struct {
-	At        time.Time
-	Component string
-	Body      string
-	Missing   []field // work that is missing, and the reason
-	Details   []field
+	store.Log
+	// Missing contains the fields about work that is missing, and the reason. Details
+	// contains the other fields.
+	Missing, Details map[string]string
 }
-
-type field struct{ Key, Value string }
 
 // figure is one of the costs of a collector, such as its CPU usage.
 type figure struct {
@@ -88,9 +84,17 @@ type figure struct {
 
 // lossRow is one metric that counts losses.
 type lossRow struct {
-	What, Where string
-	Count       float64
-	PerSecond   float64
+	store.Metric
+	What string
+}
+
+// Where returns the attributes in the form key=value.
+func (r lossRow) Where() string {
+	var texts []string
+	for _, key := range slices.Sorted(maps.Keys(r.Attributes)) {
+		texts = append(texts, key+"="+r.Attributes[key])
+	}
+	return strings.Join(texts, " ")
 }
 
 // outcomeRow contains one component's counts by outcome.
@@ -130,7 +134,7 @@ func (s *Server) health(w http.ResponseWriter, r *http.Request) error {
 }
 
 func newInstanceRow(of store.Instance, now time.Time) instanceRow {
-	row := instanceRow{Instance: of, Name: cmp.Or(of.Host, of.ID), Silent: now.Sub(of.Last) > silentAfter}
+	row := instanceRow{Instance: of, Silent: now.Sub(of.Last) > silentAfter}
 	row.Sampling = statements(of.Logs)
 	row.Costs, row.Uptime = costs(of.Metrics)
 	row.Losses, row.Outcomes = losses(of.Metrics)
@@ -166,15 +170,14 @@ func statements(logs []store.Log) (found []statement) {
 			continue
 		}
 		seen[key] = true
-		s := statement{At: l.At, Component: l.Component, Body: l.Body}
-		for _, name := range slices.Sorted(maps.Keys(l.Attributes)) {
-			value := l.Attributes[name]
+		s := statement{Log: l, Missing: map[string]string{}, Details: map[string]string{}}
+		for name, value := range l.Attributes {
 			switch {
 			case value == "" || value == "[]" || strings.HasPrefix(name, "code.") || strings.HasPrefix(name, "otelcol."):
 			case slices.Contains(missing, name):
-				s.Missing = append(s.Missing, field{name, readable(value)})
+				s.Missing[name] = readable(value)
 			default:
-				s.Details = append(s.Details, field{name, readable(value)})
+				s.Details[name] = readable(value)
 			}
 		}
 		found = append(found, s)
@@ -199,9 +202,13 @@ func nameOf(m store.Metric) string { return strings.TrimPrefix(m.Name, "otelcol_
 
 // costs returns the costs of a collector, and its uptime.
 func costs(metrics []store.Metric) (found []figure, uptime time.Duration) {
+	byName := map[string]store.Metric{}
+	for _, m := range slices.Backward(metrics) { // the first metric of a name is kept
+		byName[nameOf(m)] = m
+	}
 	add := func(what, name, hint string, value func(store.Metric) string) {
-		if i := slices.IndexFunc(metrics, func(m store.Metric) bool { return nameOf(m) == name }); i >= 0 {
-			found = append(found, figure{what, value(metrics[i]), hint})
+		if m, ok := byName[name]; ok {
+			found = append(found, figure{what, value(m), hint})
 		}
 	}
 	cores := func(m store.Metric) string { return number(100*m.PerSecond) + " % of a core" }
@@ -213,12 +220,7 @@ func costs(metrics []store.Metric) (found []figure, uptime time.Duration) {
 	add("Flight recorder", "cpu_trigger.recorder.size", "profiles from before a trigger", size)
 	add("Files to write", "pprof.memory", "profiles that are not on disk yet", size)
 	add("Frequency", "cpu_profiler.frequency", "of on-CPU samples", func(m store.Metric) string { return number(m.Value) + " Hz" })
-	for _, m := range metrics {
-		if nameOf(m) == "process_uptime" {
-			uptime = time.Duration(m.Value * float64(time.Second))
-		}
-	}
-	return found, uptime
+	return found, time.Duration(byName["process_uptime"].Value * float64(time.Second))
 }
 
 // lossesByName describes metrics in which every point is a loss.
@@ -277,11 +279,11 @@ func losses(metrics []store.Metric) (lost []lossRow, outcomes []outcomeRow) {
 			byOutcome[name][strings.ReplaceAll(outcome, "_", " ")] += int(m.Value)
 		}
 		if what, ok := lossesByName[name]; ok && m.Value > 0 {
-			lost = append(lost, lossRow{What: what, Where: attributesText(m.Attributes), Count: m.Value, PerSecond: m.PerSecond})
+			lost = append(lost, lossRow{m, what})
 		}
 	}
 	slices.SortStableFunc(lost, func(a, b lossRow) int {
-		return cmp.Or(cmp.Compare(b.PerSecond, a.PerSecond), strings.Compare(a.What, b.What), strings.Compare(a.Where, b.Where))
+		return cmp.Or(cmp.Compare(b.PerSecond, a.PerSecond), strings.Compare(a.What, b.What), strings.Compare(a.Where(), b.Where()))
 	})
 	for _, o := range outcomesByName {
 		if counts := byOutcome[o.name]; counts != nil {
@@ -290,13 +292,4 @@ func losses(metrics []store.Metric) (lost []lossRow, outcomes []outcomeRow) {
 		}
 	}
 	return lost, outcomes
-}
-
-// attributesText returns attributes in the form key=value.
-func attributesText(attributes map[string]string) string {
-	var texts []string
-	for _, key := range slices.Sorted(maps.Keys(attributes)) {
-		texts = append(texts, key+"="+attributes[key])
-	}
-	return strings.Join(texts, " ")
 }

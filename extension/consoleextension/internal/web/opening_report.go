@@ -8,12 +8,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
-	"fmt"
 	"html/template"
 	"net/http"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/flame"
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
@@ -31,15 +29,12 @@ const (
 // reportPage contains the data for report.html.
 type reportPage struct {
 	Page    openingPage
-	Title   string
 	Policy  string // content security policy of the file
 	Styles  []template.CSS
 	Scripts []template.JS
 	Views   []*profileView
 	LeftOut []string
 	Link    string // URL of the page that the report shows
-	Written time.Time
-	Version string
 }
 
 // report serves an opening as one HTML file. The file can be viewed without a server.
@@ -49,24 +44,13 @@ func (s *Server) report(w http.ResponseWriter, r *http.Request, o store.Opening,
 	if err != nil {
 		return err
 	}
-	report := reportPage{
-		Page:    p,
-		Title:   unitName(o.Unit) + ", " + plainTime(o.Triggered),
-		Link:    origin(r) + openingQuery{opening: o.ID, Against: q.Against}.url(""),
-		Written: s.Now(),
-		Version: s.Version,
-	}
+	report := reportPage{Page: p, Link: origin(r) + openingQuery{opening: o.ID, Against: q.Against}.url("")}
 	s.embed(&report)
 	if err := s.addViews(r.Context(), o, q, &report); err != nil {
 		return err
 	}
-	h := w.Header()
-	h.Set("Content-Type", "text/html; charset=utf-8")
-	h.Set("Content-Disposition", `attachment; filename="`+fileName(o, "report")+`.html"`)
-	if err := s.templates["report"].ExecuteTemplate(w, "report.html", report); err != nil {
-		return fmt.Errorf("web: report: %w", err)
-	}
-	return nil
+	w.Header().Set("Content-Disposition", `attachment; filename="`+fileName(o, "report")+`.html"`)
+	return s.render(w, page{Template: "report", Title: unitName(o.Unit) + ", " + plainTime(o.Triggered), Data: report})
 }
 
 // embed puts the styles and scripts into the file. The content security policy of the

@@ -159,7 +159,7 @@ func New(options Options) (http.Handler, error) {
 }
 
 // parseTemplates returns one template for each file in templates. Each template includes
-// layout.html and the definitions in templates/parts.
+// layout.html, which report.html replaces, and the definitions in templates/parts.
 func parseTemplates(files fs.FS, functions template.FuncMap) (map[string]*template.Template, error) {
 	names, err := fs.Glob(files, "templates/*.html")
 	if err != nil {
