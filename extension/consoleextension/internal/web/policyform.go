@@ -67,15 +67,6 @@ func newPolicyForm(text, name string) *policyForm {
 	return f
 }
 
-// fill completes a form before it is shown.
-func (f *policyForm) fill(units []store.UnitSummary, now time.Time) {
-	f.Monitors = slices.Clip(formMonitors)
-	if f.Monitor != "" && !slices.Contains(formMonitors, f.Monitor) { // keep a monitor that the form does not offer
-		f.Monitors = append(f.Monitors, f.Monitor)
-	}
-	f.Matching = matching(units, f.Key, f.Glob, now)
-}
-
 // put reads the fields of a request, and puts the policy that they describe into the text.
 // It returns the new text, or false if a field has a fault.
 func (f *policyForm) put(text string, fields url.Values) (string, bool) {
@@ -167,5 +158,10 @@ func (s *Server) fillForm(file *filePart) {
 	if file.Form == nil {
 		file.Form = newPolicyForm(file.Text, "")
 	}
-	file.Form.fill(s.Store.Units(), s.Now())
+	f := file.Form
+	f.Monitors = slices.Clip(formMonitors)
+	if f.Monitor != "" && !slices.Contains(formMonitors, f.Monitor) { // keep a monitor that the form does not offer
+		f.Monitors = append(f.Monitors, f.Monitor)
+	}
+	f.Matching = matching(s.Store.Units(), f.Key, f.Glob, s.Now())
 }

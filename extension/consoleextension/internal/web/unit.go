@@ -89,17 +89,14 @@ const fieldTime = "2006-01-02T15:04:05"
 
 // unitPage contains the data for unit.html.
 type unitPage struct {
-	store.UnitSummary
+	unitRow
 	Range        timeRange
-	Readings     []readingCell
-	States       []readingCell // states of policies without a reading
 	Openings     []openingRow
 	MoreOpenings bool
 	Refusals     []store.Refusal
 	MoreRefusals int
 	Profile      bool // the page can open the gate
 	Kept         time.Duration
-	Quiet        bool
 	Peers        *peersView // nil if no peer is known
 }
 
@@ -118,12 +115,12 @@ type openingRow struct {
 // unitIn returns the unit and the time range of a request. The default range and the
 // ranges of the last hours usually end now. If the unit is gone or has sent no data
 // for a while, these ranges end shortly after the unit was last seen.
-func (s *Server) unitIn(r *http.Request) (u store.UnitSummary, span timeRange, err error) {
-	if u, err = s.Store.Unit(store.UnitID(r.PathValue("id"))); err != nil {
+func (s *Server) unitIn(r *http.Request) (u unitRow, span timeRange, err error) {
+	if u.UnitSummary, err = s.Store.Unit(store.UnitID(r.PathValue("id"))); err != nil {
 		return u, span, err
 	}
 	end := s.Now()
-	if quiet(u, end) {
+	if u.Quiet = quiet(u.UnitSummary, end); u.Quiet {
 		end = u.Last.Add(time.Minute)
 	}
 	span, err = rangeOf(r.URL.Query(), usualRange, end)
@@ -145,12 +142,11 @@ func (s *Server) unit(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	u.fill(math.MaxInt, math.MaxInt)
 	p := unitPage{
-		UnitSummary: u, Range: span, Readings: readingCells(u, quiet(u, now)), Refusals: refusals,
-		MoreRefusals: max(0, sum(u.Refusals)-len(refusals)), Kept: s.Store.Usage().MaxAge, Quiet: quiet(u, now),
-		Profile: !quiet(u, now) && s.Token != "" && s.CanProfile != nil && s.CanProfile(u.Unit),
+		unitRow: u, Range: span, Refusals: refusals, MoreRefusals: max(0, sum(u.Refusals)-len(refusals)), Kept: s.Store.Usage().MaxAge,
+		Profile: !u.Quiet && s.Token != "" && s.CanProfile != nil && s.CanProfile(u.Unit),
 	}
-	p.States = otherStates(p.UnitSummary, p.Quiet, p.Readings)
 	if len(openings) > openingsPerUnit {
 		openings, p.MoreOpenings = openings[:openingsPerUnit], true
 	}

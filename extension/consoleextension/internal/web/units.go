@@ -114,7 +114,7 @@ func (s *Server) units(w http.ResponseWriter, r *http.Request) error {
 	number, _ := strconv.Atoi(q.Get("page"))
 	p.Rows, p.pager = turn(found, unitsPerPage, number, func(number int) string { return p.URL(p.Sort, number) })
 	for i := range p.Rows {
-		p.Rows[i].fill()
+		p.Rows[i].fill(readingsPerRow, statesPerRow)
 	}
 	return s.render(w, page{Template: "units", Title: "Units", Section: "/units", Refresh: true, Data: p})
 }
@@ -285,10 +285,11 @@ func matches(u store.UnitSummary, words []string) bool {
 	return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(all.String(), word) })
 }
 
-// fill computes the cells of a row. It is called only for rows that the page shows.
-func (row *unitRow) fill() {
-	row.Readings, row.More = first(readingsPerRow, readingCells(row.UnitSummary, row.Quiet))
-	row.States, _ = first(statesPerRow, otherStates(row.UnitSummary, row.Quiet, row.Readings))
+// fill computes the cells of a row, with at most the given numbers of readings and of
+// states. It is called only for rows that the page shows.
+func (row *unitRow) fill(readings, states int) {
+	row.Readings, row.More = first(readings, readingCells(row.UnitSummary, row.Quiet))
+	row.States, _ = first(states, otherStates(row.UnitSummary, row.Quiet, row.Readings))
 }
 
 // first returns the first n items of a list, and the number of the others.
