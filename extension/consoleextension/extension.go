@@ -62,7 +62,7 @@ type Console struct {
 	running bool         // the store is open; set by Start, cleared by Shutdown
 	slow    atomic.Bool  // the last write of events was late
 
-	own  own
+	own
 	stop sync.Once
 }
 

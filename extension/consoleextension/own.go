@@ -21,7 +21,8 @@ import (
 // than the number of components in any real collector.
 const maxComponents = 1000
 
-// own describes the collector in which the console runs.
+// own describes the collector in which the console runs. It receives the status of each
+// component of the collector.
 type own struct {
 	version string
 	started time.Time
@@ -39,11 +40,7 @@ var failures = map[componentstatus.Status]string{
 
 // ComponentStatusChanged records the status of a component. The collector may call it at
 // any time.
-func (c *Console) ComponentStatusChanged(source *componentstatus.InstanceID, event *componentstatus.Event) {
-	c.own.set(source, event)
-}
-
-func (o *own) set(source *componentstatus.InstanceID, event *componentstatus.Event) {
+func (o *own) ComponentStatusChanged(source *componentstatus.InstanceID, event *componentstatus.Event) {
 	name := strings.ToLower(source.Kind().String()) + " " + source.ComponentID().String()
 	o.mu.Lock()
 	defer o.mu.Unlock()
