@@ -32,15 +32,16 @@ const maxRead = 128
 func Logs(ctx context.Context, to *store.Store, ld plog.Logs) error {
 	for _, rl := range ld.ResourceLogs().All() {
 		resource := textsOf(rl.Resource().Attributes())
+		collector := instanceOf(resource)
 		for _, sl := range rl.ScopeLogs().All() {
-			own := ownLogs{of: instanceOf(resource), from: isCollector(sl.Scope().Name())}
+			var own ownLogs
 			for _, r := range sl.LogRecords().All() {
-				if !event(to, resource, r) && own.from && own.of.ID != "" {
+				if !event(to, resource, r) && isCollector(sl.Scope().Name()) && collector.ID != "" {
 					own.add(sl.Scope(), r)
 				}
 			}
 			if len(own.logs) > 0 {
-				to.PutLogs(own.of, own.logs, own.starts)
+				to.PutLogs(collector, own.logs, own.starts)
 			}
 		}
 	}
@@ -118,10 +119,8 @@ func refusal(of store.Unit, r plog.LogRecord, at time.Time) store.Refusal {
 
 // ownLogs collects the log records of one scope that a collector wrote about itself.
 type ownLogs struct {
-	of     store.Instance
-	from   bool // the logs are from a collector
 	logs   []store.Log
-	starts bool
+	starts bool // the collector has started
 }
 
 // add adds a log record. It omits the attributes that describe the source location.

@@ -131,51 +131,36 @@ func isOwn(name string) bool {
 	return slices.ContainsFunc(ownPrefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
-// appendOwn adds the points of a collector's own metric. For a
-// histogram, it adds the mean.
+// appendOwn adds the points of a collector's own metric. For a histogram whose points have
+// a count and a sum, it adds the means.
 func appendOwn(all []store.Metric, m pmetric.Metric) []store.Metric {
 	monotonic := m.Type() == pmetric.MetricTypeSum && m.Sum().IsMonotonic()
 	delta := monotonic && m.Sum().AggregationTemporality() == pmetric.AggregationTemporalityDelta
-	for _, p := range points(m).All() {
-		v := valueOf(p)
-		if math.IsNaN(v) {
-			continue
-		}
-		of := store.Metric{Name: m.Name(), Unit: m.Unit(), Attributes: textsOf(p.Attributes()), At: p.Timestamp().AsTime(), Value: v, Monotonic: monotonic}
-		if span := of.At.Sub(p.StartTimestamp().AsTime()).Seconds(); delta && p.StartTimestamp() != 0 && span > 0 {
-			of.PerSecond = v / span
+	add := func(attributes pcommon.Map, start, at pcommon.Timestamp, value float64) {
+		of := store.Metric{Name: m.Name(), Unit: m.Unit(), Attributes: textsOf(attributes), At: at.AsTime(), Value: value, Monotonic: monotonic}
+		if span := of.At.Sub(start.AsTime()).Seconds(); delta && start != 0 && span > 0 {
+			of.PerSecond = value / span
 		}
 		all = append(all, of)
+	}
+	for _, p := range points(m).All() {
+		if value := valueOf(p); !math.IsNaN(value) {
+			add(p.Attributes(), p.StartTimestamp(), p.Timestamp(), value)
+		}
 	}
 	switch m.Type() {
 	case pmetric.MetricTypeHistogram:
 		for _, p := range m.Histogram().DataPoints().All() {
-			all = appendMean(all, m, p)
+			if p.Count() > 0 && p.HasSum() {
+				add(p.Attributes(), p.StartTimestamp(), p.Timestamp(), p.Sum()/float64(p.Count()))
+			}
 		}
 	case pmetric.MetricTypeExponentialHistogram:
 		for _, p := range m.ExponentialHistogram().DataPoints().All() {
-			all = appendMean(all, m, p)
+			if p.Count() > 0 && p.HasSum() {
+				add(p.Attributes(), p.StartTimestamp(), p.Timestamp(), p.Sum()/float64(p.Count()))
+			}
 		}
 	}
 	return all
-}
-
-// histogramPoint is a point of a histogram or of an exponential histogram.
-type histogramPoint interface {
-	Attributes() pcommon.Map
-	Timestamp() pcommon.Timestamp
-	HasSum() bool
-	Sum() float64
-	Count() uint64
-}
-
-// appendMean appends the mean of a histogram point, if the point contains a count and a
-// sum.
-func appendMean(all []store.Metric, m pmetric.Metric, p histogramPoint) []store.Metric {
-	if p.Count() == 0 || !p.HasSum() {
-		return all
-	}
-	return append(all, store.Metric{
-		Name: m.Name(), Unit: m.Unit(), Attributes: textsOf(p.Attributes()), At: p.Timestamp().AsTime(), Value: p.Sum() / float64(p.Count()),
-	})
 }
