@@ -148,8 +148,8 @@ func New(p *profile.Profile) *Stacks {
 		out := sample{value: v}
 		for d, keys := range labelKeys {
 			for _, key := range keys {
-				if value := text(in, key); value != "" {
-					out.labels[d] = uint16(s.labels[d].number(value))
+				if values := in.Label[key]; len(values) > 0 && values[0] != "" {
+					out.labels[d] = uint16(s.labels[d].number(values[0]))
 				}
 			}
 		}
@@ -167,13 +167,6 @@ func New(p *profile.Profile) *Stacks {
 	return s
 }
 
-func text(s *profile.Sample, key string) string {
-	if v := s.Label[key]; len(v) > 0 {
-		return v[0]
-	}
-	return ""
-}
-
 // frame is a function and a line of the function.
 type frame struct {
 	function, line int32
@@ -181,94 +174,90 @@ type frame struct {
 
 // stackBuilder holds the stacks of all samples while the tree is built.
 type stackBuilder struct {
-	names, files []string
-	locations    [][]frame // by the ID of the location
-	frames       []frame   // frames of all samples, outermost first
-	offsets      []int32   // the frames of sample i are offsets[i] up to offsets[i+1]
-	cut          int
-	scratch      []frame
+	names, files []string // of functions; sorted by name after number
+	// index maps the names to their numbers. index and functions are nil after number.
+	index     map[string]int32
+	functions map[*profile.Function]int32
+	locations [][]frame // by the ID of the location
+	frames    []frame   // frames of all samples, outermost first
+	offsets   []int32   // the frames of sample i are offsets[i] up to offsets[i+1]
+	cut       int
+	scratch   []frame
 }
 
 func newStackBuilder(p *profile.Profile) *stackBuilder {
-	b := &stackBuilder{offsets: make([]int32, 1, len(p.Sample)+1), locations: make([][]frame, 1, len(p.Location)+1)}
-	names := newFunctionNames(len(p.Function))
+	b := &stackBuilder{
+		names: []string{cutName}, files: []string{""}, index: map[string]int32{cutName: 0},
+		functions: make(map[*profile.Function]int32, len(p.Function)),
+		locations: make([][]frame, 1, len(p.Location)+1), offsets: make([]int32, 1, len(p.Sample)+1),
+	}
 	for _, l := range p.Location {
 		l.ID = uint64(len(b.locations)) // 0 is not a valid ID
-		b.locations = append(b.locations, names.frames(l))
+		b.locations = append(b.locations, b.framesOf(l))
 	}
-	b.number(names)
+	b.number()
 	return b
 }
 
-// functionNames numbers the names of functions in the order in which they first occur.
-type functionNames struct {
-	index        map[string]int32
-	names, files []string
-	functions    map[*profile.Function]int32
-}
-
-func newFunctionNames(functions int) *functionNames {
-	return &functionNames{
-		index: map[string]int32{cutName: 0}, names: []string{cutName}, files: []string{""},
-		functions: make(map[*profile.Function]int32, functions),
-	}
-}
-
-func (n *functionNames) of(name, file string) int32 {
+// function returns the number of a function. Functions are numbered in the order in which
+// their names first occur.
+func (b *stackBuilder) function(name, file string) int32 {
 	name = Short(Clean(name), maxName)
-	i, ok := n.index[name]
+	i, ok := b.index[name]
 	if !ok {
-		i = int32(len(n.names))
-		n.index[name] = i
-		n.names, n.files = append(n.names, name), append(n.files, "")
+		i = int32(len(b.names))
+		b.index[name] = i
+		b.names, b.files = append(b.names, name), append(b.files, "")
 	}
-	if n.files[i] == "" {
-		n.files[i] = Short(Clean(file), maxName)
+	if b.files[i] == "" {
+		b.files[i] = Short(Clean(file), maxName)
 	}
 	return i
 }
 
-// frames returns the frames of a location, outermost first. It
-// returns at least one frame.
-func (n *functionNames) frames(l *profile.Location) []frame {
+// framesOf returns the frames of a location, outermost first. It returns at least one
+// frame.
+func (b *stackBuilder) framesOf(l *profile.Location) []frame {
 	frames := make([]frame, 0, max(1, len(l.Line)))
 	for _, line := range slices.Backward(l.Line) {
 		var f int32
-		switch known, ok := n.functions[line.Function]; {
+		switch known, ok := b.functions[line.Function]; {
 		case ok:
 			f = known
 		case line.Function == nil || line.Function.Name == "":
-			f = n.of(objectName(l), "")
+			f = b.function(objectName(l), "")
 		default:
 			file := line.Function.Filename
 			if file == "" && l.Mapping != nil && l.Mapping.File != "" {
 				file = path.Base(l.Mapping.File)
 			}
-			f = n.of(line.Function.Name, file)
-			n.functions[line.Function] = f
+			f = b.function(line.Function.Name, file)
+			b.functions[line.Function] = f
 		}
 		frames = append(frames, frame{f, int32(min(max(line.Line, 0), math.MaxInt32))})
 	}
 	if len(frames) == 0 {
-		frames = append(frames, frame{n.of(objectName(l), ""), 0})
+		frames = append(frames, frame{b.function(objectName(l), ""), 0})
 	}
 	return frames
 }
 
 // number assigns numbers to functions in the order of their names. Siblings that are
 // sorted by number are therefore sorted by name.
-func (b *stackBuilder) number(n *functionNames) {
-	order := make([]int32, len(n.names))
+func (b *stackBuilder) number() {
+	names, files := b.names, b.files
+	order := make([]int32, len(names))
 	for i := range order {
 		order[i] = int32(i)
 	}
-	slices.SortFunc(order, func(x, y int32) int { return cmp.Compare(n.names[x], n.names[y]) })
+	slices.SortFunc(order, func(x, y int32) int { return cmp.Compare(names[x], names[y]) })
 	rank := make([]int32, len(order))
 	b.names, b.files = make([]string, len(order)), make([]string, len(order))
 	for i, old := range order {
 		rank[old] = int32(i)
-		b.names[i], b.files[i] = n.names[old], n.files[old]
+		b.names[i], b.files[i] = names[old], files[old]
 	}
+	b.index, b.functions = nil, nil
 	for _, frames := range b.locations {
 		for i := range frames {
 			frames[i].function = rank[frames[i].function]

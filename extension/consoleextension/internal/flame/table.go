@@ -43,7 +43,7 @@ type Table struct {
 
 // Table returns at most limit functions whose names contain search, ignoring case.
 func (q Query) Table(order Order, search string, limit int) Table {
-	here, there := sideOf(q.Of, q.Filter), sideOf(q.Base, q.BaseFilter)
+	here, there := sideOf(q.Of, q.Filter), sideOf(q.base(), q.BaseFilter)
 	t := Table{Total: Value{here.totals[0], there.totals[0]}}
 	x, y := here.functions(), there.functions()
 	search = strings.ToLower(search)
@@ -135,9 +135,7 @@ func (q Query) Samples() Value { return q.sum(func(one *sample) int64 { return o
 
 func (q Query) sum(of func(*sample) int64) (sum Value) {
 	q.Of.each(q.Filter, func(one *sample) { sum.Here += of(one) })
-	if q.Base != nil {
-		q.Base.each(q.BaseFilter, func(one *sample) { sum.There += of(one) })
-	}
+	q.base().each(q.BaseFilter, func(one *sample) { sum.There += of(one) })
 	return sum
 }
 
@@ -167,9 +165,6 @@ func (q Query) Parts(label Label) []Part {
 	*q.Filter.Fields()[label], *q.BaseFilter.Fields()[label] = "", ""
 	type sum struct{ value, samples int64 }
 	sums := func(s *Stacks, filter Filter) []sum {
-		if s == nil {
-			return nil
-		}
 		out := make([]sum, len(s.labels[label].values))
 		s.each(filter, func(one *sample) {
 			v := &out[one.labels[label]]
@@ -187,7 +182,7 @@ func (q Query) Parts(label Label) []Part {
 			parts = append(parts, Part{Label: value, Value: Value{Here: v.value}, Samples: v.samples})
 		}
 	}
-	for i, v := range sums(q.Base, q.BaseFilter) {
+	for i, v := range sums(q.base(), q.BaseFilter) {
 		if v.value == 0 {
 			continue
 		}

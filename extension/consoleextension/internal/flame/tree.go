@@ -81,7 +81,7 @@ type Tree struct {
 
 // Tree computes the flame graph.
 func (q Query) Tree() Tree {
-	b := treeBuilder{here: sideOf(q.Of, q.Filter), there: sideOf(q.Base, q.BaseFilter)}
+	b := treeBuilder{here: sideOf(q.Of, q.Filter), there: sideOf(q.base(), q.BaseFilter)}
 	t := Tree{Unit: q.Of.Unit, Samples: q.Samples(), Total: Value{b.here.totals[0], b.there.totals[0]}, MinShare: MinShare}
 	for {
 		b.least = Value{least(t.Total.Here, t.MinShare), least(t.Total.There, t.MinShare)}
@@ -114,16 +114,14 @@ type side struct {
 	totals []int64
 }
 
-// nothing is an empty profile. It replaces the base profile if a query does not compare
-// two profiles.
+// nothing is an empty profile.
 var nothing = &Stacks{parent: []int32{-1}, first: []int32{1, 1}, function: []int32{-1}, line: []int32{0}, inner: []bool{false}}
 
-func sideOf(s *Stacks, filter Filter) side {
-	if s == nil {
-		s = nothing
-	}
-	return side{s, filter, s.totals(filter)}
-}
+// base returns the base profile, or an empty profile if the query does not compare two
+// profiles.
+func (q Query) base() *Stacks { return cmp.Or(q.Base, nothing) }
+
+func sideOf(s *Stacks, filter Filter) side { return side{s, filter, s.totals(filter)} }
 
 // children returns the range of the children of a node. If n is negative, this side does
 // not contain the node, and the range is empty.
