@@ -62,11 +62,8 @@ func (s *Server) listen(ctx context.Context) (net.Listener, error) {
 
 func (s *Server) listenPlain(ctx context.Context) (net.Listener, error) {
 	addr := &s.cfg.HTTP.NetAddr
-	listen := addr.Listen
 	if addr.Transport == confignet.TransportTypeUnix {
-		listen = func(ctx context.Context) (net.Listener, error) {
-			return unixsocket.Listen(ctx, addr.Endpoint, s.cfg.SocketMode)
-		}
+		return unixsocket.Listen(ctx, addr.Endpoint, s.cfg.SocketMode)
 	}
-	return listen(ctx)
+	return addr.Listen(ctx)
 }
