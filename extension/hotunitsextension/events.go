@@ -93,8 +93,7 @@ type events struct {
 // Subscription receives the events that are published while it is open.
 type Subscription struct {
 	of     *HotUnits
-	name   metric.MeasurementOption
-	id     string
+	name   string
 	wanted []string // names of the wanted events; empty for all events
 	events chan Event
 
@@ -106,10 +105,7 @@ type Subscription struct {
 // the log and the metric. A subscription holds at most 1,000 waiting events. Further
 // events are dropped for this subscription, counted and logged.
 func (h *HotUnits) Subscribe(name string, wanted ...string) *Subscription {
-	s := &Subscription{
-		of: h, id: name, wanted: wanted, events: make(chan Event, maxEventsWaiting),
-		name: metric.WithAttributeSet(attribute.NewSet(attribute.String("subscriber", name))),
-	}
+	s := &Subscription{of: h, name: name, wanted: wanted, events: make(chan Event, maxEventsWaiting)}
 	h.events.mu.Lock()
 	defer h.events.mu.Unlock()
 	h.events.subscribers = append(h.events.subscribers, s)
@@ -168,7 +164,7 @@ func (h *HotUnits) PublishEvent(e Event) {
 		select {
 		case s.events <- e:
 		default:
-			h.telemetry.HotUnitsEventsDropped.Add(context.Background(), 1, s.name)
+			h.telemetry.HotUnitsEventsDropped.Add(context.Background(), 1, metric.WithAttributes(attribute.String("subscriber", s.name)))
 			now := time.Now()
 			if now.Sub(s.last) > dropEpisode {
 				slow = append(slow, s)
@@ -178,7 +174,7 @@ func (h *HotUnits) PublishEvent(e Event) {
 	}
 	h.events.mu.Unlock()
 	for _, s := range slow {
-		h.log.Warn("events dropped: their subscriber is too slow", zap.String("subscriber", s.id), zap.Int("waiting", maxEventsWaiting))
+		h.log.Warn("events dropped: their subscriber is too slow", zap.String("subscriber", s.name), zap.Int("waiting", maxEventsWaiting))
 	}
 }
 

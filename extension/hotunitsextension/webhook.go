@@ -88,22 +88,20 @@ func (h *HotUnits) startWebhook(ctx context.Context, cfg WebhookConfig, name str
 // run posts events until shutdown. At shutdown, it posts the waiting events.
 func (w *webhook) run() {
 	defer close(w.done)
-	for {
+	for stopped := false; !stopped; {
+		var g group
 		select {
 		case e := <-w.events.Events():
-			g := group{events: []Event{e}}
-			w.gather(&g)
-			w.post(g)
+			w.add(&g, e)
 		case <-w.running.Done():
-			var g group
-			w.drain(&g)
-			if len(g.events) > 0 {
-				w.post(g)
-			}
-			w.client.CloseIdleConnections()
-			return
+			stopped = true
+		}
+		w.gather(&g)
+		if len(g.events) > 0 {
+			w.post(g)
 		}
 	}
+	w.client.CloseIdleConnections()
 }
 
 // add adds an event. Events beyond max_events are only counted.
@@ -115,7 +113,8 @@ func (w *webhook) add(g *group, e Event) {
 	}
 }
 
-// gather adds the events that arrive within group_wait.
+// gather adds the events that arrive within group_wait. At shutdown, it only adds the events
+// that are already waiting.
 func (w *webhook) gather(g *group) {
 	ctx, cancel := context.WithTimeout(w.running, w.cfg.GroupWait)
 	defer cancel()
@@ -126,11 +125,6 @@ func (w *webhook) gather(g *group) {
 		case <-ctx.Done():
 		}
 	}
-	w.drain(g)
-}
-
-// drain adds the events that are already waiting.
-func (w *webhook) drain(g *group) {
 	for _, e := range w.events.AppendWaiting(nil, maxEventsWaiting) {
 		w.add(g, e)
 	}
