@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"html/template"
 	"maps"
 	"math"
@@ -205,7 +206,6 @@ type profileView struct {
 
 	Download      string
 	DownloadThere string
-	Command       string
 	Origin        string // scheme and host of the URLs in the command
 
 	query flame.Query
@@ -243,7 +243,6 @@ func (s *Server) opening(w http.ResponseWriter, r *http.Request, o store.Opening
 	}
 	if p.View != nil {
 		p.View.Origin = origin(r)
-		p.View.Command = p.View.command(p.View.Origin)
 	}
 	title := unitName(o.Unit) + ", " + o.Triggered.UTC().Format("2006-01-02 15:04:05")
 	return s.render(w, page{Template: "opening", Title: title, Section: "/", Data: p, Refresh: p.Open})
@@ -335,7 +334,7 @@ func (p *openingPage) tabs(q openingQuery, shown store.ProfileKey) {
 }
 
 // errNoProfile is returned for an opening without profiles.
-var errNoProfile = errors.New("no profile")
+var errNoProfile = fmt.Errorf("%w: the opening has no profile", store.ErrNotFound)
 
 // view returns the view of the profile that a query selects.
 func (s *Server) view(ctx context.Context, o store.Opening, q openingQuery) (*profileView, error) {
@@ -568,33 +567,22 @@ func CheckTraceURL(link string) error {
 func (s *Server) flameJSON(w http.ResponseWriter, r *http.Request, o store.Opening, q openingQuery) error {
 	v, err := s.read(r.Context(), o, q)
 	if err != nil {
-		return withoutProfile(err)
+		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = v.query.Tree().WriteJSON(w, v.Compared) // an error means that the browser is gone
 	return nil
 }
 
-// withoutProfile returns the error that the browser receives if a profile cannot be read.
-func withoutProfile(err error) error {
-	switch {
-	case errors.Is(err, errNoProfile):
-		return store.ErrNotFound
-	case errors.Is(err, store.ErrDamaged):
-		return failure{http.StatusNotFound, "The files of this profile are damaged."}
-	}
-	return err
-}
-
 // profileFile serves a profile of the opening as a file for go tool pprof.
 func (s *Server) profileFile(w http.ResponseWriter, r *http.Request, o store.Opening, q openingQuery) error {
 	info, err := findProfile(o, q.Profile)
 	if err != nil {
-		return withoutProfile(err)
+		return err
 	}
 	p, err := s.Store.Profile(r.Context(), o.ID, info.ProfileKey)
 	if err != nil {
-		return withoutProfile(err)
+		return err
 	}
 	h := w.Header()
 	h.Set("Content-Type", "application/octet-stream")
@@ -626,18 +614,18 @@ func origin(r *http.Request) string {
 	return scheme + r.Host
 }
 
-// command returns the shell command that opens the shown profile in go tool pprof.
-func (v *profileView) command(origin string) string {
+// Command returns the shell command that opens the shown profile in go tool pprof.
+func (v *profileView) Command() string {
 	command := "go tool pprof -http=:"
 	switch {
 	case v.DownloadThere != "":
-		command += " -normalize -diff_base=" + shellQuote(origin+v.DownloadThere)
+		command += " -normalize -diff_base=" + shellQuote(v.Origin+v.DownloadThere)
 	case v.Query.Filter.Phase != "":
 		command += " -tagfocus=" + shellQuote(attr.TriggerPhase+"=^"+regexp.QuoteMeta(v.Query.Filter.Phase)+"$")
 	case v.Query.Filter.Thread != "":
 		command += " -tagfocus=" + shellQuote(attr.ThreadName+"=^"+regexp.QuoteMeta(v.Query.Filter.Thread)+"$")
 	}
-	return command + " " + shellQuote(origin+v.Download)
+	return command + " " + shellQuote(v.Origin+v.Download)
 }
 
 // shellQuote quotes a string as a single word for the shell.

@@ -45,7 +45,7 @@ func (s *Server) report(w http.ResponseWriter, r *http.Request, o store.Opening,
 		return err
 	}
 	report := reportPage{Page: p, Link: origin(r) + openingQuery{opening: o.ID, Against: q.Against}.url("")}
-	s.embed(&report)
+	report.embed()
 	if err := s.addViews(r.Context(), o, q, &report); err != nil {
 		return err
 	}
@@ -55,13 +55,13 @@ func (s *Server) report(w http.ResponseWriter, r *http.Request, o store.Opening,
 
 // embed puts the styles and scripts into the file. The content security policy of the
 // file allows only these styles and scripts.
-func (s *Server) embed(report *reportPage) {
+func (report *reportPage) embed() {
 	hashes := func(files []string, add func(string)) (list string) {
 		for _, name := range files {
-			text := string(s.static.content[name])
-			sum := sha256.Sum256([]byte(text))
+			text, _ := staticFS.ReadFile("static/" + name) // cannot fail
+			sum := sha256.Sum256(text)
 			list += " 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
-			add(text)
+			add(string(text))
 		}
 		return list
 	}

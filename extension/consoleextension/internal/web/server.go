@@ -77,15 +77,15 @@ type Options struct {
 // Server handles the requests of browsers.
 type Server struct {
 	Options
-	static    *staticFiles
+	static    staticFiles
 	stacks    *stacksCache
 	answers   *answers
 	templates map[string]*template.Template // by file name, without .html
 }
 
 // A handler writes a response or returns an error. After an error, the browser receives an
-// error page. The page's status is 404 for store.ErrNotFound, the status of a failure, 503
-// for a timeout, and 500 for any other error.
+// error page. The page's status is 404 for store.ErrNotFound and store.ErrDamaged, the
+// status of a failure, 503 for a timeout, and 500 for any other error.
 type handler func(http.ResponseWriter, *http.Request) error
 
 // routes returns the handlers of pages, of forms, and of files that pages load. The keys
@@ -228,6 +228,8 @@ func (s *Server) serve(h handler, w http.ResponseWriter, r *http.Request) {
 	case errors.As(err, &f):
 	case errors.Is(err, store.ErrNotFound):
 		f = failure{http.StatusNotFound, "There is nothing here, or no longer: the console keeps units and openings for a limited time."}
+	case errors.Is(err, store.ErrDamaged):
+		f = failure{http.StatusNotFound, "The files of this profile are damaged."}
 	case r.Context().Err() != nil:
 		f = failure{http.StatusServiceUnavailable, "The store did not answer in time. Load the page again."}
 		s.Logger.Warn("console page not built in time", zap.String("path", cutText(200, r.URL.Path)), zap.Error(err))
