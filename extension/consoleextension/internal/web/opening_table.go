@@ -67,7 +67,7 @@ const shortRows = 3
 func (v *profileView) short() {
 	t := v.query.Table(flame.BySelf, "", shortRows)
 	t.Rows = slices.DeleteFunc(t.Rows, func(r flame.Row) bool { return r.Self.Here == 0 })
-	if !v.inKernel() {
+	if !v.InKernel {
 		v.Hottest = v.functions(t)
 	}
 	if v.Compared {

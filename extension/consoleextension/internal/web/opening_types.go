@@ -21,21 +21,14 @@ type profileType struct {
 	Name  string // name in configurations and URLs
 	Title string
 	What  string // meaning of the values, for "12 s of …" and "Share of all …"
-}
-
-// inKernel reports whether all stacks end in the kernel, either in the scheduler or in
-// one of a few system calls. In this case, sorting by self is useless.
-func (t profileType) inKernel() bool {
-	switch t.Name {
-	case "off_cpu", "runqueue", "net_sent", "net_received", "tcp_connects", "tcp_connect_failures":
-		return true
-	}
-	return false
+	// InKernel means that all stacks end in the kernel, either in the scheduler or in one
+	// of a few system calls. In this case, sorting by self is useless.
+	InKernel bool
 }
 
 // usualOrder returns the default order of the table of functions.
 func (t profileType) usualOrder() flame.Order {
-	if t.inKernel() {
+	if t.InKernel {
 		return flame.ByTotal
 	}
 	return flame.BySelf
@@ -44,25 +37,25 @@ func (t profileType) usualOrder() flame.Order {
 // profileTypes lists the types in the order in which pages show them. Pages show all other
 // types after these types.
 var profileTypes = []profileType{
-	{"cpu", "CPU", "CPU time"},
-	{"wall", "Wall clock", "time of threads, running or not"},
-	{"off_cpu", "Waiting", "time that threads waited"},
-	{"runqueue", "Waiting for a CPU", "time that threads could run and had no CPU"},
-	{"alloc_space", "Allocated memory", "memory that was allocated"},
-	{"alloc_objects", "Allocated objects", "objects that were allocated"},
-	{"inuse_space", "Memory in use", "memory in use"},
-	{"inuse_objects", "Objects in use", "objects in use"},
-	{"mutex_delay", "Waiting for locks", "time that goroutines waited for locks"},
-	{"mutex_contentions", "Contended locks", "waits for locks"},
-	{"block_delay", "Blocked goroutines", "time that goroutines were blocked"},
-	{"block_contentions", "Blocking operations", "operations that blocked"},
-	{"goroutines", "Goroutines", "goroutines"},
-	{"goroutine", "Goroutines", "goroutines"},
-	{"threads", "Threads", "threads that were created"},
-	{"net_sent", "Network: sent", "bytes that were sent"},
-	{"net_received", "Network: received", "bytes that were received"},
-	{"tcp_connects", "Network: connects", "connections"},
-	{"tcp_connect_failures", "Network: failed connects", "failed connections"},
+	{"cpu", "CPU", "CPU time", false},
+	{"wall", "Wall clock", "time of threads, running or not", false},
+	{"off_cpu", "Waiting", "time that threads waited", true},
+	{"runqueue", "Waiting for a CPU", "time that threads could run and had no CPU", true},
+	{"alloc_space", "Allocated memory", "memory that was allocated", false},
+	{"alloc_objects", "Allocated objects", "objects that were allocated", false},
+	{"inuse_space", "Memory in use", "memory in use", false},
+	{"inuse_objects", "Objects in use", "objects in use", false},
+	{"mutex_delay", "Waiting for locks", "time that goroutines waited for locks", false},
+	{"mutex_contentions", "Contended locks", "waits for locks", false},
+	{"block_delay", "Blocked goroutines", "time that goroutines were blocked", false},
+	{"block_contentions", "Blocking operations", "operations that blocked", false},
+	{"goroutines", "Goroutines", "goroutines", false},
+	{"goroutine", "Goroutines", "goroutines", false},
+	{"threads", "Threads", "threads that were created", false},
+	{"net_sent", "Network: sent", "bytes that were sent", true},
+	{"net_received", "Network: received", "bytes that were received", true},
+	{"tcp_connects", "Network: connects", "connections", true},
+	{"tcp_connect_failures", "Network: failed connects", "failed connections", true},
 }
 
 func typeRank(name string) int {
@@ -77,11 +70,8 @@ func typeOf(name string) profileType {
 	if i := typeRank(name); i < len(profileTypes) {
 		return profileTypes[i]
 	}
-	title := cutText(40, strings.ReplaceAll(name, "_", " "))
-	if title == "" {
-		title = "Samples"
-	}
-	return profileType{name, title, title}
+	title := cmp.Or(cutText(40, strings.ReplaceAll(name, "_", " ")), "Samples")
+	return profileType{Name: name, Title: title, What: title}
 }
 
 // sortProfiles returns the profiles of an opening in the order of the tabs.

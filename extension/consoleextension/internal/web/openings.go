@@ -151,7 +151,7 @@ type hottest struct {
 // do not all end in the kernel.
 func (s *Server) hottest(ctx context.Context, o store.Opening) (h hottest) {
 	profiles := sortProfiles(o.Profiles)
-	i := slices.IndexFunc(profiles, func(p store.ProfileInfo) bool { return !typeOf(p.Type).inKernel() })
+	i := slices.IndexFunc(profiles, func(p store.ProfileInfo) bool { return !typeOf(p.Type).InKernel })
 	if i < 0 {
 		return h
 	}
