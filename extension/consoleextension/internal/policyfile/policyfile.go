@@ -43,23 +43,18 @@ func (e *InvalidError) Unwrap() error { return e.Err }
 
 // File is the policy file. It is safe for concurrent use.
 type File struct {
-	path    string
-	edit    bool
-	readers func() []hotunitsextension.PolicyFile // returns the readers of the file
+	Path string
+	// Readers returns the components that read the file.
+	Readers func() []hotunitsextension.PolicyFile
 
+	edit bool
 	disk boundedread.Disk
 }
 
 // New returns the policy file at a path. Save works only if edit is true.
 func New(path string, edit bool, readers func() []hotunitsextension.PolicyFile) *File {
-	return &File{path: path, edit: edit, readers: readers, disk: make(boundedread.Disk, 1)}
+	return &File{Path: path, Readers: readers, edit: edit, disk: make(boundedread.Disk, 1)}
 }
-
-// Path returns the path.
-func (f *File) Path() string { return f.path }
-
-// Readers returns the components that read the file.
-func (f *File) Readers() []hotunitsextension.PolicyFile { return f.readers() }
 
 // Document is a version of the file.
 type Document struct {
@@ -73,7 +68,7 @@ type Document struct {
 func (f *File) Read(ctx context.Context) (Document, error) {
 	var doc Document
 	err := f.do(ctx, func() error {
-		text, _, err := boundedread.File(f.path, hotunitsextension.MaxPolicyFile)
+		text, _, err := boundedread.File(f.Path, hotunitsextension.MaxPolicyFile)
 		doc = Document{text, hotunitsextension.PolicyVersion(text)}
 		return err
 	})
@@ -89,10 +84,10 @@ func (f *File) Editable() error {
 	switch {
 	case !f.edit:
 		return ErrNotEditable
-	case len(f.readers()) == 0:
+	case len(f.Readers()) == 0:
 		return ErrNoReader
 	}
-	path, err := filepath.EvalSymlinks(f.path)
+	path, err := filepath.EvalSymlinks(f.Path)
 	if err != nil {
 		return err
 	}
@@ -101,7 +96,7 @@ func (f *File) Editable() error {
 
 // Check returns an InvalidError if a reader of the file would reject a document.
 func (f *File) Check(document []byte) error {
-	readers := f.readers()
+	readers := f.Readers()
 	if len(readers) == 0 {
 		return ErrNoReader
 	}
@@ -115,7 +110,7 @@ func (f *File) Check(document []byte) error {
 
 // Doubts returns the warnings of all readers about probable mistakes in a document.
 func (f *File) Doubts(document []byte) (all []string) {
-	for _, r := range f.readers() {
+	for _, r := range f.Readers() {
 		if r.Doubts != nil {
 			all = append(all, r.Doubts(document)...)
 		}
@@ -137,7 +132,7 @@ func (f *File) Save(ctx context.Context, from string, document []byte) error {
 		return err
 	}
 	return f.do(ctx, func() error {
-		path, err := filepath.EvalSymlinks(f.path) // a rename would replace the link
+		path, err := filepath.EvalSymlinks(f.Path) // a rename would replace the link
 		if err != nil {
 			return err
 		}
@@ -209,7 +204,7 @@ func replace(file, path string, old []byte, like fs.FileInfo) error {
 func (f *File) do(ctx context.Context, use func() error) error {
 	err := f.disk.Do(ctx, use)
 	if err != nil && errors.Is(err, ctx.Err()) {
-		err = fmt.Errorf("%s: the disk does not answer: %w", f.path, err)
+		err = fmt.Errorf("%s: the disk does not answer: %w", f.Path, err)
 	}
 	return err
 }

@@ -92,7 +92,7 @@ func (s *Server) file(ctx context.Context) *filePart {
 	if s.Policies == nil {
 		return nil
 	}
-	f := &filePart{Path: s.Policies.Path(), Readers: s.Policies.Readers()}
+	f := &filePart{Path: s.Policies.Path, Readers: s.Policies.Readers()}
 	if err := s.Policies.Editable(); err != nil {
 		f.ReadOnly = err.Error()
 	}
@@ -138,7 +138,7 @@ func (s *Server) savePolicies(w http.ResponseWriter, r *http.Request) error {
 	}
 	if err == nil && do == "save" {
 		version := hotunitsextension.PolicyVersion([]byte(text))
-		s.Logger.Info("policy file saved by the console", zap.String("file", s.Policies.Path()), zap.String("version", version), zap.String("before", cutText(12, from)))
+		s.Logger.Info("policy file saved by the console", zap.String("file", s.Policies.Path), zap.String("version", version), zap.String("before", cutText(12, from)))
 		http.Redirect(w, r, "/policies?saved="+version+"#file", http.StatusSeeOther)
 		return nil
 	}
@@ -164,7 +164,7 @@ func (s *Server) savePolicies(w http.ResponseWriter, r *http.Request) error {
 	default:
 		status = http.StatusInternalServerError
 		file.Faults = []string{err.Error()}
-		s.Logger.Error("policy file not saved by the console", zap.String("file", s.Policies.Path()), zap.Error(err))
+		s.Logger.Error("policy file not saved by the console", zap.String("file", s.Policies.Path), zap.Error(err))
 	}
 	return s.renderPolicies(w, r, file, status)
 }
