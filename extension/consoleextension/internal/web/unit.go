@@ -92,7 +92,7 @@ type unitPage struct {
 	unitRow
 	Range        timeRange
 	Openings     []openingRow
-	MoreOpenings bool
+	MoreOpenings int
 	Refusals     []store.Refusal
 	MoreRefusals int
 	Profile      bool // the page can open the gate
@@ -147,9 +147,7 @@ func (s *Server) unit(w http.ResponseWriter, r *http.Request) error {
 		unitRow: u, Range: span, Refusals: refusals, MoreRefusals: max(0, sum(u.Refusals)-len(refusals)), Kept: s.Store.Usage().MaxAge,
 		Profile: !u.Quiet && s.Token != "" && s.CanProfile != nil && s.CanProfile(u.Unit),
 	}
-	if len(openings) > openingsPerUnit {
-		openings, p.MoreOpenings = openings[:openingsPerUnit], true
-	}
+	openings, p.MoreOpenings = first(openingsPerUnit, openings)
 	for i, o := range openings {
 		p.Openings = append(p.Openings, newOpeningRow(o, now))
 		p.Openings[i].share(openings, now)
