@@ -378,9 +378,3 @@ func (l *connections) setState(c net.Conn, state http.ConnState) {
 		l.notify()
 	}
 }
-
-func (l *connections) counted() Stats {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.stats
-}

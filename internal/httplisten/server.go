@@ -158,7 +158,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // Stats returns the numbers of connections and requests that were affected by the
 // server's limits. Stats may be called before Start.
 func (s *Server) Stats() Stats {
-	stats := s.connections.counted()
+	s.connections.mu.Lock()
+	defer s.connections.mu.Unlock()
+	stats := s.connections.stats
 	stats.WrongHost = s.wrongHost.Load()
 	return stats
 }
@@ -185,7 +187,7 @@ func (s *Server) logLimit(p client, gaveWay bool) {
 	if !s.limitLine.due(time.Now()) {
 		return
 	}
-	stats := s.connections.counted()
+	stats := s.Stats()
 	s.log.Warn("too many connections", zap.String("server", s.cfg.Key), zap.Stringer("peer", p), zap.Bool("was_idle", gaveWay),
 		zap.Int("limit", s.cfg.MaxConnections), zap.Int("limit_of_peer", ofClient(s.cfg.MaxConnections)),
 		zap.Uint64("idle_closed", stats.GaveWay), zap.Uint64("refused", stats.Refused))
