@@ -5,8 +5,11 @@ package flame
 
 import (
 	"cmp"
+	"encoding/json"
+	"io"
 	"iter"
 	"math"
+	"slices"
 )
 
 // These constants limit the data that is sent to a browser.
@@ -236,4 +239,108 @@ func (b *treeBuilder) function(x, y int32) (index, line int32) {
 		b.functions = append(b.functions, Function{s.names[f], s.files[f]})
 	}
 	return index, s.line[n]
+}
+
+// carries is a share of a frame's growth. Grown omits a frame if a single frame that it
+// calls accounts for at least this share.
+const carries = 0.8
+
+// Grown returns at most limit frames whose shares grew the most compared with the other
+// profile. It omits growth that may be due to chance. In a chain of calls, Grown returns
+// the innermost frame that still accounts for most of the growth, because that frame made
+// its callers grow. No returned frame calls another returned frame.
+func (t Tree) Grown(limit int) []Node {
+	growth := make([]float64, len(t.Nodes))
+	end := make([]int, len(t.Nodes))          // first later node that is not below the node
+	heaviest := make([]float64, len(t.Nodes)) // growth of the child that grew most
+	var path []int
+	leave := func(depth, at int) {
+		for len(path) > depth {
+			end[path[len(path)-1]] = at
+			path = path[:len(path)-1]
+		}
+	}
+	for i, n := range t.Nodes {
+		leave(int(n.Depth), i)
+		here, there := n.Total.Share(t.Total)
+		growth[i] = here - there
+		if len(path) > 0 {
+			parent := path[len(path)-1]
+			heaviest[parent] = max(heaviest[parent], growth[i])
+		}
+		path = append(path, i)
+	}
+	leave(0, len(t.Nodes))
+
+	var candidates []int
+	for i := 1; i < len(t.Nodes); i++ {
+		here, there := t.Nodes[i].Total.Share(t.Total)
+		if growth[i] > 0 && heaviest[i] < carries*growth[i] && !Chance(here, there, t.Samples) {
+			candidates = append(candidates, i)
+		}
+	}
+	slices.SortStableFunc(candidates, func(a, b int) int { return cmp.Compare(growth[b], growth[a]) })
+	var grown []Node
+	var taken []int
+	for _, i := range candidates {
+		if len(grown) == limit {
+			break
+		}
+		n := t.Nodes[i]
+		if slices.ContainsFunc(taken, func(j int) bool {
+			return i >= j && i < end[j] || j >= i && j < end[i] || n.Function == t.Nodes[j].Function
+		}) {
+			continue
+		}
+		taken = append(taken, i)
+		grown = append(grown, n)
+	}
+	return grown
+}
+
+// These constants limit the size of a tree's JSON. In addition to the names, the JSON
+// contains at most 1.3 MB of numbers for MaxNodes frames.
+const (
+	// MaxText is the maximum length of the name of a function or file, in bytes.
+	MaxText = 256
+	// maxTexts limits the total length of all names, in bytes. If the names may exceed
+	// this limit, WriteJSON truncates each name further. In the JSON, a name may be up to
+	// six times as long, because some characters are escaped.
+	maxTexts = 1 << 20
+)
+
+// WriteJSON writes the tree for the script flame.js. It writes parallel arrays, because
+// one object per frame would be four times as large. The values of the other profile are
+// only written if compared is true. The JSON is also safe inside a script element,
+// because encoding/json escapes <, > and &.
+func (t Tree) WriteJSON(to io.Writer, compared bool) error {
+	cut := MaxText
+	if n := 2 * len(t.Functions); n*cut > maxTexts {
+		cut = max(maxTexts/n, 16)
+	}
+	out := map[string]any{
+		"unit": t.Unit, "min_share": t.MinShare, "pruned": t.Pruned, "pruned_self": t.PrunedSelf.Here, "samples": t.Samples.Here,
+		"names":    Column(t.Functions, func(f Function) string { return Short(f.Name, cut) }),
+		"files":    Column(t.Functions, func(f Function) string { return ShortPath(f.File, cut) }),
+		"function": Column(t.Nodes, func(n Node) int32 { return n.Function }),
+		"depth":    Column(t.Nodes, func(n Node) int32 { return n.Depth }),
+		"line":     Column(t.Nodes, func(n Node) int32 { return n.Line }),
+		"total":    Column(t.Nodes, func(n Node) int64 { return n.Total.Here }),
+		"self":     Column(t.Nodes, func(n Node) int64 { return n.Self.Here }),
+	}
+	if compared {
+		out["samples_there"] = t.Samples.There
+		out["total_there"] = Column(t.Nodes, func(n Node) int64 { return n.Total.There })
+		out["self_there"] = Column(t.Nodes, func(n Node) int64 { return n.Self.There })
+	}
+	return json.NewEncoder(to).Encode(out)
+}
+
+// Column calls of for each item and returns the results.
+func Column[S, T any](from []S, of func(S) T) []T {
+	out := make([]T, len(from))
+	for i, one := range from {
+		out[i] = of(one)
+	}
+	return out
 }
