@@ -191,7 +191,9 @@ type profileView struct {
 	Compared   bool
 	AgainstURL string // URL of the other opening; empty for a comparison within one opening
 	Against    comparison
-	Choices    []choiceGroup
+	Choices    []choice // what to compare with, besides Baselines and Openings
+	Baselines  []choice
+	Openings   []choice
 	NoBaseline string // why there is no comparison
 
 	// Hottest lists the functions with the largest self values. Grown lists the functions

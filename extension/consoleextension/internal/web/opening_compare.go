@@ -37,12 +37,6 @@ type choice struct {
 	Current     bool
 }
 
-// choiceGroup contains the choices under one heading.
-type choiceGroup struct {
-	Name    string
-	Choices []choice
-}
-
 // compare finds the profile to compare with. By default, this profile comes from the
 // newest baseline before the opening. Baselines of the opening's policy are preferred. A
 // query may select another opening, or another part of the same profile.
@@ -190,12 +184,12 @@ func (v *profileView) choose(c candidates, other store.Opening) {
 	if other.ID != "" {
 		all = append(all, other)
 	}
-	choices := []choice{{Value: againstNothing, Text: "nothing", Current: !v.Compared}}
+	v.Choices = []choice{{Value: againstNothing, Text: "nothing", Current: !v.Compared}}
 	if slices.Contains(v.ProfileInfo.Phases, "before") && len(v.ProfileInfo.Phases) > 1 {
-		choices = append(choices, choice{Value: againstBefore, Text: "this opening, before the trigger", Current: v.Query.Against == againstBefore})
+		v.Choices = append(v.Choices, choice{Value: againstBefore, Text: "this opening, before the trigger", Current: v.Query.Against == againstBefore})
 	}
 	if v.query.Of.Has("slow") && v.query.Of.Has("normal") {
-		choices = append(choices, choice{Value: againstNormal, Text: "this opening, normal requests", Current: v.Query.Against == againstNormal})
+		v.Choices = append(v.Choices, choice{Value: againstNormal, Text: "this opening, normal requests", Current: v.Query.Against == againstNormal})
 	}
 	of := func(isBaseline bool) (choices []choice) {
 		seen := map[string]bool{}
@@ -215,5 +209,5 @@ func (v *profileView) choose(c candidates, other store.Opening) {
 		}
 		return choices
 	}
-	v.Choices = []choiceGroup{{"", choices}, {"Baselines", of(true)}, {"Openings", of(false)}}
+	v.Baselines, v.Openings = of(true), of(false)
 }

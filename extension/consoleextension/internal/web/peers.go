@@ -11,7 +11,6 @@ import (
 	"math"
 	"net"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -60,7 +59,6 @@ type peerRow struct {
 	store.Peer
 	Title   string // service, unit or address of the peer
 	Address string // with the port if the unit connected to the peer; empty if Title is the address
-	URL     string // URL of the peer's unit; empty if the store does not contain the unit
 	Marks   []string
 	Slow    bool // the round-trip time is long
 	Lossy   bool
@@ -132,7 +130,7 @@ func (s *Server) fillPeers(ctx context.Context, v *peersView, order string, link
 		}
 		r := newPeerRow(p)
 		if link("") == "" { // a report has no links
-			r.URL = ""
+			r.Peer.Unit = ""
 		}
 		v.Bytes += r.bytes
 		r.mark(v.Slow, v.Lossy)
@@ -219,23 +217,15 @@ func newPeerRow(p store.Peer) peerRow {
 	if r.Title == "" {
 		r.Title, r.Address = r.Address, ""
 	}
-	if p.Unit != "" {
-		r.URL = "/units/" + url.PathEscape(string(p.Unit))
-	}
 	if p.Segments > 0 {
 		r.again = 100 * float64(p.Retransmits) / float64(p.Segments)
 	}
 	if all := p.ReceiverWindow + p.SendBuffer + p.Path; all > 0 {
 		r.window = 100 * float64(p.ReceiverWindow) / float64(all)
-		type limit struct {
-			is   time.Duration
-			text string
-		}
-		limits := []limit{{p.Path, "network"}, {p.ReceiverWindow, "receiver window"}, {p.SendBuffer, "send buffer"}}
-		slices.SortStableFunc(limits, func(a, b limit) int { return cmp.Compare(b.is, a.is) })
-		for _, l := range limits {
-			if share := 100 * float64(l.is) / float64(all); share >= 0.5 {
-				r.Limits = append(r.Limits, l.text+" "+number(math.Round(share))+"\u00a0%")
+		times := map[string]int{"network": int(p.Path), "receiver window": int(p.ReceiverWindow), "send buffer": int(p.SendBuffer)}
+		for _, limit := range countedIn(times, "") {
+			if share := 100 * float64(limit.Count) / float64(all); share >= 0.5 {
+				r.Limits = append(r.Limits, limit.What+" "+number(math.Round(share))+"\u00a0%")
 			}
 		}
 	}
