@@ -4,11 +4,9 @@
 package web
 
 import (
-	"context"
 	"crypto/subtle"
 	"errors"
 	"net/http"
-	"time"
 
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
 )
@@ -23,9 +21,6 @@ const (
 
 // maxForm is the maximum size of a form without a policy text, in bytes.
 const maxForm = 4 << 10
-
-// actionTimeout is the maximum time for the change that a form requests.
-const actionTimeout = 10 * time.Second
 
 // sameOrigin rejects a request for a change if the request comes from another website. A
 // browser can send such requests even to a server on localhost.
@@ -58,9 +53,7 @@ func (s *Server) form(most int64, h handler) handler {
 			s.CountRefused(RefusedToken)
 			return failure{http.StatusForbidden, "The form is not of a page of this run of the collector. Go back, load the page again, and repeat what you did."}
 		}
-		ctx, cancel := context.WithTimeout(r.Context(), actionTimeout)
-		defer cancel()
-		return h(w, r.WithContext(ctx))
+		return h(w, r)
 	}
 }
 

@@ -34,7 +34,8 @@ import (
 const securityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; " +
 	"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// readTimeout is the maximum time that a page waits for the store.
+// readTimeout is the maximum time that a page waits for the store, and that the change of a
+// form takes.
 const readTimeout = 10 * time.Second
 
 // partTimeout is the maximum time that a page waits for parts of the store that the page can
