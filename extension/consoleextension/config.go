@@ -126,7 +126,7 @@ func (c *Config) Validate() error {
 			fault("allowed_hosts[%d]: %q is not a host's name, such as console.example.com, without a port", i, host)
 		}
 	}
-	if web.CheckTraceURL(c.TraceURL) != nil {
+	if c.TraceURL != "" && !web.IsTraceURL(c.TraceURL) {
 		fault("trace_url: %q is not http://… or https://… with {trace_id}, such as https://tempo.example.com/trace/{trace_id}", urls.Redacted(c.TraceURL))
 	}
 	if c.PoliciesFile != "" && !filepath.IsAbs(c.PoliciesFile) {

@@ -52,8 +52,8 @@ type Options struct {
 	Now    func() time.Time // nil means time.Now
 	// Version is the version of the collector, for the page footer.
 	Version string
-	// TraceURL is the URL of a span in a tracing backend. It must have passed
-	// CheckTraceURL. If it is empty, pages have no links to spans.
+	// TraceURL is the URL of a span in a tracing backend. It must have passed IsTraceURL. If
+	// it is empty, pages have no links to spans.
 	TraceURL string
 
 	// Token is the token that the forms of all pages contain. If Token is empty, pages
