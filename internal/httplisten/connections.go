@@ -282,25 +282,15 @@ func (l *connections) userFull(p client) bool {
 // returns true. It prefers the client with the most connections, and then the connection
 // that has been idle for longest. A connection with unread bytes is not idle, because a
 // request is arriving. If there is no idle connection, idlest returns nil.
-func (l *connections) idlest(selected func(*conn) bool) *conn {
-	for {
-		c := l.oldest(selected)
-		if c == nil || c.raw == nil || !hasUnread(c.raw) {
-			return c
-		}
-		c.idleSince.Store(0)
-	}
-}
-
-func (l *connections) oldest(selected func(*conn) bool) (out *conn) {
+func (l *connections) idlest(selected func(*conn) bool) (out *conn) {
 	most, first := 0, int64(0)
 	for c := range l.conns {
-		since := c.idleSince.Load()
-		if since == 0 || !selected(c) {
-			continue
-		}
-		n := l.byClient[c.client.name]
-		if out == nil || n > most || n == most && since < first {
+		since, n := c.idleSince.Load(), l.byClient[c.client.name]
+		switch {
+		case since == 0 || !selected(c):
+		case out != nil && (n < most || n == most && since > first):
+		case c.raw != nil && hasUnread(c.raw): // last, because it is a system call
+		default:
 			out, most, first = c, n, since
 		}
 	}
@@ -365,16 +355,13 @@ func (l *connections) Close() error {
 // setState is the ConnState callback of the http.Server. A connection is idle before its
 // first request and between two requests.
 func (l *connections) setState(c net.Conn, state http.ConnState) {
-	mine := connOf(c)
-	l.mu.Lock()
 	switch state {
 	case http.StateIdle:
-		mine.idleSince.Store(l.next())
-	case http.StateActive:
-		mine.idleSince.Store(0)
-	}
-	l.mu.Unlock()
-	if state == http.StateIdle {
+		l.mu.Lock()
+		connOf(c).idleSince.Store(l.next())
+		l.mu.Unlock()
 		l.notify()
+	case http.StateActive:
+		connOf(c).idleSince.Store(0)
 	}
 }
