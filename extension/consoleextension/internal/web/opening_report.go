@@ -112,10 +112,8 @@ func (s *Server) reportView(ctx context.Context, o store.Opening, q openingQuery
 	}
 	view.Rows = view.functions(t)
 	var b bytes.Buffer
-	if err := view.query.Tree().WriteJSON(&b, view.Compared); err != nil {
-		return nil, 0, err
-	}
-	view.Embedded = template.JS(b.String()) //nolint:gosec // numbers, and texts that encoding/json has quoted
+	_ = view.query.Tree().WriteJSON(&b, view.Compared) // a buffer cannot fail
+	view.Embedded = template.JS(b.String())            //nolint:gosec // numbers, and texts that encoding/json has quoted
 	size = b.Len()
 	for _, row := range view.Rows {
 		size += len(row.Name) + len(row.Place) + 1000

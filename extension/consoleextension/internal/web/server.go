@@ -142,11 +142,8 @@ func New(options Options) (http.Handler, error) {
 	}
 	options.Logger = cmp.Or(options.Logger, zap.NewNop())
 	options.readTimeout = cmp.Or(options.readTimeout, readTimeout)
-	static, err := newStaticFiles()
-	if err != nil {
-		return nil, err
-	}
-	s := &Server{Options: options, static: static, stacks: newStacksCache(), answers: newAnswers()}
+	s := &Server{Options: options, static: newStaticFiles(), stacks: newStacksCache(), answers: newAnswers()}
+	var err error
 	if s.templates, err = parseTemplates(templateFiles, s.functions()); err != nil {
 		return nil, err
 	}
@@ -162,11 +159,8 @@ func New(options Options) (http.Handler, error) {
 // parseTemplates returns one template for each file in templates. Each template includes
 // layout.html, which report.html replaces, and the definitions in templates/parts.
 func parseTemplates(files fs.FS, functions template.FuncMap) (map[string]*template.Template, error) {
-	names, err := fs.Glob(files, "templates/*.html")
-	if err != nil {
-		return nil, err
-	}
 	templates := map[string]*template.Template{}
+	names, _ := fs.Glob(files, "templates/*.html") // the pattern is valid
 	for _, name := range names {
 		t, err := template.New("layout.html").Funcs(functions).ParseFS(files, "templates/layout.html", "templates/parts/*.html", name)
 		if err != nil {

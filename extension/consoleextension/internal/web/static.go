@@ -22,21 +22,16 @@ var staticFS embed.FS
 // hash, so that browsers can cache the file and still load a new version.
 type staticFiles map[string]string // versions by path below static
 
-func newStaticFiles() (staticFiles, error) {
+func newStaticFiles() staticFiles {
 	s := staticFiles{}
-	err := fs.WalkDir(staticFS, "static", func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
+	_ = fs.WalkDir(staticFS, "static", func(name string, _ fs.DirEntry, _ error) error {
+		if b, err := staticFS.ReadFile(name); err == nil { // name is not a directory
+			sum := sha256.Sum256(b)
+			s[strings.TrimPrefix(name, "static/")] = hex.EncodeToString(sum[:8])
 		}
-		b, err := staticFS.ReadFile(name)
-		if err != nil {
-			return err
-		}
-		sum := sha256.Sum256(b)
-		s[strings.TrimPrefix(name, "static/")] = hex.EncodeToString(sum[:8])
 		return nil
 	})
-	return s, err
+	return s
 }
 
 // url returns the URL of a file. Templates call it as {{static "NAME"}}.
