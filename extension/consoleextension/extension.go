@@ -132,14 +132,10 @@ func (c *Console) start(ctx context.Context, host component.Host) error {
 			return fmt.Errorf("manual: %w", err)
 		}
 	}
-	pages, err := web.New(c.options(host))
-	if err != nil {
-		return err
-	}
 	c.server = httplisten.New(httplisten.Config{
 		Key:             "console",
 		HTTP:            c.cfg.HTTP,
-		Handler:         c.measured(pages),
+		Handler:         c.measured(web.New(c.options(host))),
 		WriteError:      writeError,
 		MaxConnections:  maxConnections,
 		MaxHeaderBytes:  maxHeader,

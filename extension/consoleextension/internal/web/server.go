@@ -136,39 +136,33 @@ type failure struct {
 func (f failure) Error() string { return f.text }
 
 // New returns the handler of all pages.
-func New(options Options) (http.Handler, error) {
+func New(options Options) http.Handler {
 	if options.Now == nil {
 		options.Now = time.Now
 	}
 	options.Logger = cmp.Or(options.Logger, zap.NewNop())
 	options.readTimeout = cmp.Or(options.readTimeout, readTimeout)
 	s := &Server{Options: options, static: newStaticFiles(), stacks: newStacksCache(), answers: newAnswers()}
-	var err error
-	if s.templates, err = parseTemplates(templateFiles, s.functions()); err != nil {
-		return nil, err
-	}
+	s.templates = parseTemplates(s.functions())
 	mux := http.NewServeMux()
 	for pattern, h := range s.routes() {
 		mux.Handle(pattern, s.answer(h))
 	}
-	mux.Handle("GET /static/", static)
+	mux.Handle("GET /static/", s.static)
 	mux.Handle("/", s.answer(func(http.ResponseWriter, *http.Request) error { return store.ErrNotFound }))
-	return secured(s.sameOrigin(mux)), nil
+	return secured(s.sameOrigin(mux))
 }
 
 // parseTemplates returns one template for each file in templates. Each template includes
 // layout.html, which report.html replaces, and the definitions in templates/parts.
-func parseTemplates(files fs.FS, functions template.FuncMap) (map[string]*template.Template, error) {
+func parseTemplates(functions template.FuncMap) map[string]*template.Template {
 	templates := map[string]*template.Template{}
-	names, _ := fs.Glob(files, "templates/*.html") // the pattern is valid
+	names, _ := fs.Glob(templateFiles, "templates/*.html") // the pattern is valid
 	for _, name := range names {
-		t, err := template.New("layout.html").Funcs(functions).ParseFS(files, "templates/layout.html", "templates/parts/*.html", name)
-		if err != nil {
-			return nil, err
-		}
-		templates[strings.TrimSuffix(path.Base(name), ".html")] = t
+		t := template.New("layout.html").Funcs(functions)
+		templates[strings.TrimSuffix(path.Base(name), ".html")] = template.Must(t.ParseFS(templateFiles, "templates/layout.html", "templates/parts/*.html", name))
 	}
-	return templates, nil
+	return templates
 }
 
 // secured returns a handler that sets the security headers, which restrict what pages can

@@ -28,9 +28,7 @@ func newTestServer(t testing.TB, m *Memory, change ...func(*Options)) http.Handl
 	for _, c := range change {
 		c(&o)
 	}
-	h, err := New(o)
-	require.NoError(t, err)
-	return h
+	return New(o)
 }
 
 func get(t testing.TB, h http.Handler, url string) *httptest.ResponseRecorder {
