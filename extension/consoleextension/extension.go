@@ -208,10 +208,7 @@ func address(cfg confighttp.ServerConfig, at net.Addr) string {
 		scheme = "https"
 	}
 	host, _, _ := net.SplitHostPort(cfg.NetAddr.Endpoint)
-	bound, port, err := net.SplitHostPort(at.String())
-	if err != nil {
-		return at.String()
-	}
+	bound, port, _ := net.SplitHostPort(at.String())
 	if ip := net.ParseIP(cmp.Or(host, bound)); ip != nil && ip.IsUnspecified() {
 		if name, err := os.Hostname(); err == nil {
 			host = name

@@ -51,10 +51,7 @@ func newExtension(set extension.Settings, cfg *Config) (*HotUnits, error) {
 		o.Observe(int64(len(h.current())))
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return h, nil
+	return h, err
 }
 
 // Dependencies returns the extensions that must start before this extension.
