@@ -16,15 +16,12 @@ import (
 
 // own sets the owner and the group of a file to the owner and the group of another file.
 func own(f *os.File, like fs.FileInfo) error {
-	was, ok := like.Sys().(*syscall.Stat_t)
-	if !ok {
-		return nil
-	}
+	was := like.Sys().(*syscall.Stat_t)
 	info, err := f.Stat()
 	if err != nil {
 		return err
 	}
-	if is, ok := info.Sys().(*syscall.Stat_t); ok && is.Uid == was.Uid && is.Gid == was.Gid {
+	if is := info.Sys().(*syscall.Stat_t); is.Uid == was.Uid && is.Gid == was.Gid {
 		return nil
 	}
 	return f.Chown(int(was.Uid), int(was.Gid))
