@@ -50,7 +50,7 @@ func (c *Console) ConsumeLogs(ctx context.Context, ld plog.Logs) error {
 // ConsumeMetrics stores readings, and the metrics of collectors. It does not wait for the
 // disk.
 func (c *Console) ConsumeMetrics(ctx context.Context, md pmetric.Metrics) error {
-	return c.consume(ctx, "metrics", md.DataPointCount(), func() { _ = intake.Metrics(ctx, c.store, md) })
+	return c.consume(ctx, "metrics", md.DataPointCount(), func() { intake.Metrics(c.store, md) })
 }
 
 func (c *Console) consume(ctx context.Context, signal string, items int, store func()) (err error) {

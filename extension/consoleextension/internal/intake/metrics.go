@@ -5,7 +5,6 @@ package intake
 
 import (
 	"cmp"
-	"context"
 	"math"
 	"slices"
 	"strconv"
@@ -30,7 +29,7 @@ var ownPrefixes = []string{"otelcol_", "otelcol.", "cpu_profiler.", "cpu_trigger
 
 // Metrics stores the readings and the peers of units, and the metrics of collectors. It
 // does not wait for the disk.
-func Metrics(ctx context.Context, to *store.Store, md pmetric.Metrics) error {
+func Metrics(to *store.Store, md pmetric.Metrics) {
 	for _, rm := range md.ResourceMetrics().All() {
 		resource := textsOf(rm.Resource().Attributes())
 		units := units{}
@@ -62,7 +61,6 @@ func Metrics(ctx context.Context, to *store.Store, md pmetric.Metrics) error {
 			to.PutMetrics(of, own)
 		}
 	}
-	return ctx.Err()
 }
 
 // units maps each value of hotprofile.unit in a resource to the readings and states of
