@@ -31,38 +31,25 @@ const (
 // reloader reads policies repeatedly and replaces the policies in force. If a document
 // is refused or cannot be read, the current policies stay in force.
 type reloader struct {
-	source   policysource.Source
-	timeout  time.Duration // limit for one read
-	interval time.Duration // reloadInterval, except in tests
-	// replace puts policies in force.
-	replace  func(next *Config, version string) error
-	log      *zap.Logger
-	counters *counters.Counters
-	health   *health
-
-	current *Config // configuration with the policies in force
-	unread  int     // number of failed reads since the last successful read
-	refused error   // fault of the last document; nil if it is valid
+	p       *cpuTrigger
+	source  policysource.Source
+	timeout time.Duration // limit for one read
+	unread  int           // number of failed reads since the last successful read
+	refused error         // fault of the last document; nil if it is valid
 }
 
 // newReloader returns the reloader for policies_from.
 func (p *cpuTrigger) newReloader(ctx context.Context, host component.Host) (*reloader, error) {
 	cfg := p.cfg.PoliciesFrom
-	r := &reloader{
-		timeout: fileTimeout, interval: p.reloadEvery, replace: p.setPolicies,
-		log: p.log, counters: p.counters, health: p.health, current: p.cfg,
-	}
 	client := cfg.HTTP.Get()
 	if client == nil {
-		r.source = policysource.NewFile(cfg.File)
-		return r, nil
+		return &reloader{p: p, source: policysource.NewFile(cfg.File), timeout: fileTimeout}, nil
 	}
 	made, err := client.ToClient(ctx, host.GetExtensions(), p.telemetry)
 	if err != nil {
 		return nil, fmt.Errorf("policies_from.http: %w", err)
 	}
-	r.source, r.timeout = policysource.NewHTTP(made, client.Endpoint), client.Timeout
-	return r, nil
+	return &reloader{p: p, source: policysource.NewHTTP(made, client.Endpoint), timeout: client.Timeout}, nil
 }
 
 // first reads a policy file before the component starts. It returns an error if the file
@@ -71,7 +58,7 @@ func (r *reloader) first(ctx context.Context) error {
 	if _, isFile := r.source.(*policysource.File); !isFile {
 		return nil
 	}
-	if err := r.read(ctx); err != nil && len(r.current.Policies) == 0 {
+	if err := r.read(ctx); err != nil && len(r.p.cfg.Policies) == 0 {
 		return fmt.Errorf("policies_from.file: %w; write the file, or set policies too, to start with", err)
 	}
 	return nil
@@ -85,7 +72,7 @@ func (r *reloader) start() (stop func()) {
 	running.Go(func() {
 		watch.Repeat(ctx, func() time.Duration {
 			_ = r.read(ctx) // read reports its error
-			return r.interval
+			return r.p.reloadEvery
 		})
 	})
 	return func() { cancel(); running.Wait(); r.source.Close() }
@@ -101,15 +88,15 @@ func (r *reloader) read(ctx context.Context) error {
 		return ctx.Err()
 	}
 	if err != nil {
-		r.counters.AddPolicyRead(counters.PoliciesFailed)
+		r.p.counters.AddPolicyRead(counters.PoliciesFailed)
 		if r.unread++; r.unread == 1 {
-			r.log.Warn("cannot read policies", zap.Stringer("from", r.source), zap.Error(err))
-			r.health.set(policiesFault, fmt.Errorf("policies cannot be read, those in force stay: %w", err))
+			r.p.log.Warn("cannot read policies", zap.Stringer("from", r.source), zap.Error(err))
+			r.p.health.set(policiesFault, fmt.Errorf("policies cannot be read, those in force stay: %w", err))
 		}
 		return err
 	}
 	if r.unread > 0 {
-		r.log.Info("policies read again", zap.Stringer("from", r.source), zap.Int("failed", r.unread))
+		r.p.log.Info("policies read again", zap.Stringer("from", r.source), zap.Int("failed", r.unread))
 		r.unread = 0
 	}
 	outcome := counters.PoliciesUnchanged
@@ -120,26 +107,25 @@ func (r *reloader) read(ctx context.Context) error {
 	if r.refused != nil {
 		outcome = counters.PoliciesRefused
 	}
-	r.counters.AddPolicyRead(outcome)
-	r.health.set(policiesFault, r.refused)
+	r.p.counters.AddPolicyRead(outcome)
+	r.p.health.set(policiesFault, r.refused)
 	return r.refused
 }
 
 // take puts the policies of a document in force, or returns the faults of the document.
 func (r *reloader) take(document []byte) error {
 	version := hotunitsextension.PolicyVersion(document)
-	next, err := r.current.withPolicies(document)
+	next, err := r.p.cfg.withPolicies(document)
 	if err == nil {
-		err = r.replace(next, version)
+		err = r.p.setPolicies(next, version)
 	}
 	if err != nil {
-		r.log.Error("policies refused", zap.Stringer("from", r.source), zap.String("version", version), zap.Error(err))
+		r.p.log.Error("policies refused", zap.Stringer("from", r.source), zap.String("version", version), zap.Error(err))
 		return fmt.Errorf("policies of %s refused, those before stay in force: %w", r.source, err)
 	}
 	if r.refused != nil {
-		r.log.Info("policies accepted again", zap.Stringer("from", r.source), zap.String("version", version))
+		r.p.log.Info("policies accepted again", zap.Stringer("from", r.source), zap.String("version", version))
 	}
-	r.current = next
 	return nil
 }
 
