@@ -59,7 +59,6 @@ type cpuTrigger struct {
 	recorder  *recorder.Recorder
 	units     *units.Set
 	reporter  *reporter
-	debug     *watch.DebugUnits
 	router    *routing.Router
 	sender    *recorder.Sender
 
@@ -126,7 +125,7 @@ func newProcessorAt(set processor.Settings, cfg *Config, next xconsumer.Profiles
 	if err != nil {
 		return nil, err
 	}
-	p := &cpuTrigger{id: set.ID, telemetry: set.TelemetrySettings, cfg: cfg, log: set.Logger, now: now, counters: metrics, reloadEvery: reloadInterval, debug: new(watch.DebugUnits)}
+	p := &cpuTrigger{id: set.ID, telemetry: set.TelemetrySettings, cfg: cfg, log: set.Logger, now: now, counters: metrics, reloadEvery: reloadInterval}
 	p.inForce.Store(&inForce{cfg: cfg})
 	lock := new(sync.Mutex)
 	p.recorder = recorder.New(recorder.Config{
@@ -401,7 +400,7 @@ func (p *cpuTrigger) watch(tree *cgroup.Tree) error {
 func (p *cpuTrigger) newCollector(tree *cgroup.Tree, source watch.Source) *watch.Collector {
 	c := &watch.Collector{
 		Units: p.units, Source: source, Requests: p.requests, Monitors: p.inForce.Load().cfg.readings(), Interval: p.cfg.CollectionInterval,
-		Now: p.now, Log: p.log, Counters: p.counters, Debug: p.debug, Hot: p.hot, Ages: p.cfg.MinAge > 0,
+		Now: p.now, Log: p.log, Counters: p.counters, Hot: p.hot, Ages: p.cfg.MinAge > 0,
 		UserTimes: func(*units.Unit) watch.ReadTimes { return nil },
 	}
 	if tree != nil {

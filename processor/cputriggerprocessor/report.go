@@ -182,6 +182,9 @@ func (r *reporter) heldBack(t units.Transition) {
 	r.log.Info("profiles held back", fieldsOf(t, zap.String("trigger_id", t.Opening.ID), zap.String("why", "over budget"), zap.String("budget", t.Budget))...)
 }
 
+// nearest is the number of units that the debug log shows.
+const nearest = 10
+
 // evaluate evaluates the policies and reports the transitions. It must be called by one
 // goroutine only.
 func (p *cpuTrigger) evaluate() {
@@ -196,7 +199,7 @@ func (p *cpuTrigger) evaluate() {
 	}
 	p.hot.Publish()
 	if p.log.Core().Enabled(zapcore.DebugLevel) {
-		p.reporter.logWindows(p.debug.Statuses(p.units, now), now)
+		p.reporter.logWindows(p.units.Statuses(nearest, now), now)
 	}
 }
 

@@ -301,6 +301,7 @@ type Readings struct {
 	UserShare float64   // user share of its CPU time; below 0: not known
 	Started   time.Time // start of its first process; zero: not known
 	Gone      bool      // the unit is gone
+	Shown     bool      // the debug log shows the unit
 }
 
 // Observe passes the readings of several units to the decision core. It sets Value and
@@ -331,7 +332,7 @@ func (u *Unit) observe(monitors []string, r *Readings) {
 			u.seen = r.Time // the process is running, even if its profiles are rare
 		}
 	}
-	u.userShare = r.UserShare
+	u.userShare, r.Shown = r.UserShare, u.shown
 	if !r.Started.IsZero() {
 		u.decision.SetStarted(r.Started)
 	}
@@ -502,12 +503,13 @@ type Status struct {
 }
 
 // Statuses returns the states of at most most units, starting with the units nearest to a
-// threshold.
+// threshold. The debug log shows these units until the next call.
 func (s *Set) Statuses(most int, now time.Time) (out []Status) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var conditions []trigger.ConditionStatus
 	for _, u := range s.byName {
+		u.shown = false
 		ratio := -1.0 // no policy applies to the unit, or there are too few readings
 		conditions = u.decision.Conditions(conditions[:0], now)
 		for _, c := range conditions {
@@ -522,7 +524,8 @@ func (s *Set) Statuses(most int, now time.Time) (out []Status) {
 	})
 	out = out[:min(len(out), most)]
 	for i := range out {
-		out[i].Conditions = s.byName[out[i].Unit].decision.Conditions(nil, now)
+		u := s.byName[out[i].Unit]
+		u.shown, out[i].Conditions = true, u.decision.Conditions(nil, now)
 	}
 	return out
 }

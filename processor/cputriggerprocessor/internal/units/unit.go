@@ -36,6 +36,7 @@ type Unit struct {
 	heldBack   string // id of the last opening for which max_bytes_per_hour held back profiles
 	forgotten  bool
 	resource   resource
+	shown      bool    // the debug log shows the unit
 	userShare  float64 // user share of its CPU time while it was warm; below 0: not known
 }
 

@@ -70,7 +70,6 @@ type Collector struct {
 	Now      func() time.Time
 	Log      *zap.Logger
 	Counters *counters.Counters
-	Debug    *DebugUnits
 	Hot      *HotList
 	Ages     bool   // min_age is set, so the start of each unit's first process is read
 	Mode     string // cgroup mode of the host, for the debug log
@@ -301,7 +300,7 @@ func (c *Collector) follow(w *watched, out *units.Readings) {
 		w.times = newUserTimes(c.UserTimes(w.Unit))
 		w.times.read(out.Time)
 	}
-	if w.watcher == nil || !c.Debug.Has(w.Name) {
+	if w.watcher == nil || !out.Shown {
 		return
 	}
 	if found := w.watcher.Capacity(); found != w.capacity {
