@@ -116,7 +116,7 @@ func BenchmarkSpans(b *testing.B) {
 					b.Fatal(total)
 				}
 				r.identify()
-				r.read.Read(r.now, time.Second, out)
+				r.in.Read(identifytest.ContainerA, r.keys, r.now, time.Second, out)
 				took += time.Since(started)
 			}
 			each := float64(took) / float64(b.N) / perSecond
@@ -170,7 +170,7 @@ func BenchmarkPoints(b *testing.B) {
 					}
 					r.in.ObserveMetrics(md)
 					r.identify()
-					r.read.Read(r.now, time.Second, out)
+					r.in.Read(identifytest.ContainerA, r.keys, r.now, time.Second, out)
 					took += time.Since(started)
 				}
 				b.ReportMetric(float64(took)/float64(b.N)/(resources*series), "ns/point")

@@ -7,7 +7,7 @@
 //
 // An [Intake] observes batches on the goroutines that send them, and counts requests
 // per resource. [Intake.Run] looks up the unit of each resource on a separate
-// goroutine. At each collection interval, [Reader.Read] moves the counts of a unit's
+// goroutine. At each collection interval, [Intake.Read] moves the counts of a unit's
 // resources into the unit's windows. Each monitor covers its whole window, so that a
 // percentile is not a mean of percentiles.
 //

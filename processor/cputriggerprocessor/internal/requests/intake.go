@@ -104,7 +104,8 @@ type Intake struct {
 	unitsMu sync.Mutex
 	units   map[string]*unit
 
-	join joiner
+	join   joiner
+	reader reader
 
 	logged sync.Map         // messages that are logged once
 	named  map[unnamed]bool // unmatched resources that were logged; only Run uses it
@@ -139,7 +140,7 @@ func New(cfg Config) *Intake {
 	in := &Intake{
 		cfg: cfg, seed: maphash.MakeSeed(), waiting: make(chan *source, maxWaiting),
 		sources: map[uint64]*source{}, units: map[string]*unit{}, named: map[unnamed]bool{}, began: cfg.Now(),
-		join: joiner{at: map[pcommon.TraceID]int{}},
+		join: joiner{at: map[pcommon.TraceID]int{}}, reader: reader{byMetric: map[string][]time.Time{}},
 	}
 	in.join.slow, _ = simplelru.NewLRU[string, []Slow](maxSlowOpenings, nil) // fails only for a size below 1
 	in.plan.Store(&plan{})

@@ -43,7 +43,6 @@ type rig struct {
 	seen  []string // names of the units that were added
 	full  bool     // refuses new units
 	keys  []string
-	read  *Reader
 }
 
 func (r *rig) AddItems(n *counters.Items) {
@@ -79,7 +78,6 @@ func (r *rig) set(conditions ...Condition) {
 		r.keys = append(r.keys, conditions[i].Key())
 	}
 	require.NoError(r.t, r.in.SetConditions(conditions))
-	r.read = r.in.Reader(identifytest.ContainerA, r.keys)
 }
 
 // identify looks up the units of all waiting resources.
@@ -100,7 +98,7 @@ func (r *rig) tick(d time.Duration) []monitor.Result {
 	out := make([]monitor.Result, len(r.keys))
 	for end := r.now.Add(d); r.now.Before(end); {
 		r.now = r.now.Add(time.Second)
-		r.read.Read(r.now, time.Second, out)
+		r.in.Read(identifytest.ContainerA, r.keys, r.now, time.Second, out)
 	}
 	return out
 }
@@ -443,7 +441,7 @@ func TestUnitsBeyondTheBound(t *testing.T) {
 	require.Equal(t, int64(most), r.items[counters.ItemUnmatched])
 	require.Equal(t, string(identify.TooManyUnits), r.logs.FilterMessage("requests match no unit").All()[0].ContextMap()["why"])
 	out := make([]monitor.Result, len(r.keys))
-	r.in.Reader(fmt.Sprintf("%064x", 1), r.keys).Read(r.now, time.Second, out)
+	r.in.Read(fmt.Sprintf("%064x", 1), r.keys, r.now, time.Second, out)
 	require.NoError(t, out[0].Err)
 	windows := r.in.units[fmt.Sprintf("%064x", 1)].windows
 	require.Len(t, windows, len(conditions))
@@ -504,7 +502,7 @@ func TestAUnitDoesNotTakeAllPlaces(t *testing.T) {
 	r.in.ObserveTraces(r.traces(resource, stable(500, 0)))
 	r.identify()
 	out := make([]monitor.Result, 1)
-	r.in.Reader(identifytest.Service, r.keys).Read(r.now, time.Second, out)
+	r.in.Read(identifytest.Service, r.keys, r.now, time.Second, out)
 	require.NoError(t, out[0].Err, "another unit has a place")
 }
 
@@ -660,7 +658,7 @@ func TestAUnitThatChangesHands(t *testing.T) {
 	r.identify()
 	require.Equal(t, tooFew, r.tick(time.Second)[0].Err)
 	other := make([]monitor.Result, 1)
-	r.in.Reader(identifytest.Service, r.keys).Read(r.now, time.Second, other)
+	r.in.Read(identifytest.Service, r.keys, r.now, time.Second, other)
 	require.InDelta(t, 100, other[0].Reading.Num, 1e-9)
 }
 
@@ -694,7 +692,7 @@ func TestConcurrentUse(t *testing.T) {
 	wg.Go(func() {
 		out := make([]monitor.Result, 2)
 		for i := range 100 {
-			r.read.Read(now.Add(time.Duration(i)*time.Second), time.Second, out)
+			r.in.Read(identifytest.ContainerA, r.keys, now.Add(time.Duration(i)*time.Second), time.Second, out)
 			r.in.Span(identifytest.ContainerA, r.keys[0])
 		}
 	})

@@ -93,33 +93,22 @@ const (
 	noPoint    monitor.Gap = "the metric was not seen"
 )
 
-// Reader reads the monitors of one unit.
-type Reader struct {
-	in      *Intake
-	name    string
-	keys    []string
-	sources []*source
+// reader contains the memory that Read reuses.
+type reader struct {
+	sources []*source // of the unit that is read
 	sum     tally
-	slow    []exemplar // scratch
+	slow    []exemplar
 	// byMetric contains, by service and selection, the time until which metrics are counted
 	// instead of spans.
 	byMetric map[string][]time.Time
 }
 
-// Reader returns a reader for a unit. keys are the keys of the Intake's conditions to read.
-func (in *Intake) Reader(unit string, keys []string) *Reader {
-	return &Reader{in: in, name: unit, keys: keys, byMetric: map[string][]time.Time{}}
-}
-
-// SetKeys replaces the monitors that are read.
-func (r *Reader) SetKeys(keys []string) { r.keys = keys }
-
-// Read moves the counts of the unit's sources into the unit's windows. It writes the values
-// of the monitors to out, in the order of the keys.
-func (r *Reader) Read(now time.Time, interval time.Duration, out []monitor.Result) {
-	u := r.in.lookup(r.name)
+// Read moves the counts of a unit's sources into the unit's windows. It writes the values
+// of the monitors with the given keys to out. Only one goroutine may call Read.
+func (in *Intake) Read(unit string, keys []string, now time.Time, interval time.Duration, out []monitor.Result) {
+	r, u := &in.reader, in.lookup(unit)
 	if u == nil {
-		for i := range r.keys {
+		for i := range keys {
 			out[i] = monitor.Result{Err: noRequests}
 		}
 		return
@@ -130,7 +119,7 @@ func (r *Reader) Read(now time.Time, interval time.Duration, out []monitor.Resul
 		u.used = now
 	}
 	u.mu.Unlock()
-	u.adopt(r.in.plan.Load())
+	u.adopt(in.plan.Load())
 	for n := range u.windows {
 		u.windows[n].begin(&u.plan.queries[n], now, interval)
 	}
@@ -138,7 +127,7 @@ func (r *Reader) Read(now time.Time, interval time.Duration, out []monitor.Resul
 	for _, s := range r.sources {
 		u.drain(s, now, r.byMetric[s.claim.Service])
 	}
-	for i, key := range r.keys {
+	for i, key := range keys {
 		n, ok := u.plan.byKey[key]
 		if !ok { // the policies that use this monitor are being replaced
 			out[i] = monitor.Result{Err: noRequests}
@@ -178,7 +167,7 @@ func (w *window) oldest() time.Time { return w.since[(w.newest+1)%int64(len(w.si
 // prefer finds the selections for which a service in the unit sends metrics. The resource
 // of the service's spans may differ from the resource of its metrics, because their
 // pipelines may add different attributes.
-func (r *Reader) prefer(p *plan, now time.Time) {
+func (r *reader) prefer(p *plan, now time.Time) {
 	clear(r.byMetric)
 	if len(r.sources) < 2 {
 		return
@@ -242,7 +231,7 @@ func (u *unit) drain(s *source, now time.Time, byMetric []time.Time) {
 }
 
 // value returns the current value of a query.
-func (r *Reader) value(u *unit, n int, now time.Time) (float64, error) {
+func (r *reader) value(u *unit, n int, now time.Time) (float64, error) {
 	q, w := &u.plan.queries[n], &u.windows[n]
 	if q.quantity == metricLast {
 		return r.last(u.plan, q, now)
@@ -300,7 +289,7 @@ func (r *Reader) value(u *unit, n int, now time.Time) (float64, error) {
 }
 
 // last returns the sum of the last values of all series of a metric.
-func (r *Reader) last(p *plan, q *query, now time.Time) (sum float64, err error) {
+func (r *reader) last(p *plan, q *query, now time.Time) (sum float64, err error) {
 	some := false
 	for _, s := range r.sources {
 		s.mu.Lock()

@@ -34,8 +34,7 @@ const (
 // watched is the collector's state for a unit.
 type watched struct {
 	*units.Unit
-	watcher    Watcher          // nil until the unit was opened
-	requests   *requests.Reader // reads the request monitors
+	watcher    Watcher // nil until the unit was opened
 	monitors   []watchedMonitor
 	gone       bool
 	askedStart bool // the start of its first process was read
@@ -107,7 +106,6 @@ func (c *Collector) change(next Monitors) {
 		if w.watcher == nil {
 			continue
 		}
-		w.requests.SetKeys(next.Names[next.Host:])
 		if err := w.watcher.SetMonitors(next.Names[:next.Host]); err != nil { // opening the unit again reports the fault
 			w.watcher.Close()
 			w.watcher = nil
@@ -173,7 +171,7 @@ func (c *Collector) read(w *watched, out *units.Readings) (worst lateness) {
 	now := c.Now()
 	out.Time = now
 	w.watcher.Read(now, c.results[:c.Monitors.Host])
-	w.requests.Read(now, c.Interval, c.results[c.Monitors.Host:])
+	c.Requests.Read(w.Name, c.Monitors.Names[c.Monitors.Host:], now, c.Interval, c.results[c.Monitors.Host:])
 	w.times.read(now)
 	out.UserShare = w.times.share()
 	restarted := false
@@ -207,7 +205,7 @@ func (c *Collector) read(w *watched, out *units.Readings) (worst lateness) {
 func (c *Collector) open(w *watched, out *units.Readings) bool {
 	opened, err := c.Source.Watch(w.Unit, c.Monitors.Names[:c.Monitors.Host])
 	if err == nil {
-		w.watcher, w.requests = opened, c.Requests.Reader(w.Name, c.Monitors.Names[c.Monitors.Host:])
+		w.watcher = opened
 		return true
 	}
 	w.gone = errors.Is(err, monitor.ErrGone)
