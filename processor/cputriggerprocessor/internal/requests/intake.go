@@ -285,33 +285,23 @@ func (p *plan) matches(uri string) (bits uint64) {
 	return bits
 }
 
-// state is the state of the lookup of a source's unit.
-type state uint8
-
-const (
-	unknown   state = iota // no lookup is pending
-	waiting                // the lookup is pending
-	matched                // the unit is known
-	unmatched              // the resource has no unit
-)
-
 // source is a resource that sends telemetry. Telemetry that arrives before the unit is
 // known is added to the unit later.
 type source struct {
 	key uint64
 
-	mu      sync.Mutex // guards the rest
-	plan    *plan
-	state   state
-	gone    bool // the source was removed from Intake.sources
-	claim   identify.Claim
-	unit    *unit
-	gaveWay atomic.Bool // a newer source replaced this source; the next lookup adds it again
-	last    time.Time   // when telemetry last arrived
-	checked time.Time   // when its unit was last looked up
-	counts  []counts    // by selection
-	streams *streams    // cumulative metrics; nil before the first cumulative point
-	stable  [3]bool     // by protocol: a metric of the stable convention was seen
+	mu        sync.Mutex // guards the rest
+	plan      *plan
+	gone      bool // the source was removed from Intake.sources
+	claim     identify.Claim
+	unit      *unit       // nil: the unit was not looked up yet, or the resource has no unit
+	unmatched bool        // the resource has no unit
+	gaveWay   atomic.Bool // a newer source replaced this source; the next lookup adds it again
+	last      time.Time   // when telemetry last arrived
+	checked   time.Time   // when the lookup of its unit was last requested or done
+	counts    []counts    // by selection
+	streams   *streams    // cumulative metrics; nil before the first cumulative point
+	stable    [3]bool     // by protocol: a metric of the stable convention was seen
 }
 
 // counts contains the counts of a source for one selection.
@@ -340,13 +330,12 @@ func (in *Intake) source(resource pcommon.Map, now time.Time) *source {
 	}
 	s.mu.Lock()
 	s.last = now
-	if s.state != unmatched {
+	if !s.unmatched {
 		s.adopt(in.plan.Load())
 	}
-	if s.state == unknown || s.state != waiting && now.Sub(s.checked) > recheckAfter {
+	if now.Sub(s.checked) > recheckAfter {
 		select {
 		case in.waiting <- s:
-			s.state = max(s.state, waiting)
 			s.checked = now
 		default:
 		}
@@ -436,7 +425,7 @@ func (in *Intake) makeRoom(now time.Time) bool {
 		if !s.mu.TryLock() { // the source is in use; waiting for it would block all other batches
 			continue
 		}
-		if s.state != unmatched && !s.gaveWay.Load() && now.Sub(s.last) < idleAfter {
+		if !s.unmatched && !s.gaveWay.Load() && now.Sub(s.last) < idleAfter {
 			s.mu.Unlock()
 			continue
 		}
@@ -538,11 +527,9 @@ func (in *Intake) identify(host identify.Host, s *source) {
 		}
 		s.unit = u
 	}
-	if why == "" {
-		s.state = matched
+	if s.unmatched = why != ""; !s.unmatched {
 		return
 	}
-	s.state = unmatched
 	for i := range s.counts {
 		lost[counters.ItemUnmatched] += s.counts[i].tally.items
 	}

@@ -78,7 +78,7 @@ func (in *Intake) observeResource(p *plan, rm pmetric.ResourceMetrics, now time.
 			switch {
 			case s == nil:
 				o.refused = counters.ItemOverLimit
-			case s.state == unmatched || s.gone:
+			case s.unmatched || s.gone:
 				o.refused = counters.ItemUnmatched
 			default:
 				o.name, o.selections = m.Name(), s.plan.metrics[m.Name()]

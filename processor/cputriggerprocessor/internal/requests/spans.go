@@ -79,7 +79,7 @@ func (in *Intake) observeSpan(s *source, span ptrace.Span, now time.Time) counte
 	if !p.protocols[r.protocol] {
 		return counters.ItemIgnored
 	}
-	if s.state == unmatched || s.gone {
+	if s.unmatched || s.gone {
 		return counters.ItemUnmatched
 	}
 	start, end := int64(span.StartTimestamp()), int64(span.EndTimestamp())
