@@ -288,12 +288,12 @@ func (p *plan) matches(uri string) (bits uint64) {
 // source is a resource that sends telemetry. Telemetry that arrives before the unit is
 // known is added to the unit later.
 type source struct {
-	key uint64
+	key   uint64
+	claim identify.Claim
 
 	mu        sync.Mutex // guards the rest
 	plan      *plan
-	gone      bool // the source was removed from Intake.sources
-	claim     identify.Claim
+	gone      bool        // the source was removed from Intake.sources
 	unit      *unit       // nil: the unit was not looked up yet, or the resource has no unit
 	unmatched bool        // the resource has no unit
 	gaveWay   atomic.Bool // a newer source replaced this source; the next lookup adds it again
@@ -500,14 +500,11 @@ func (in *Intake) Run(ctx context.Context, host identify.Host) {
 
 // identify looks up the unit of a source. It holds no lock during the lookup.
 func (in *Intake) identify(host identify.Host, s *source) {
-	s.mu.Lock()
-	claim := s.claim
-	s.mu.Unlock()
 	now := in.cfg.Now()
-	id, why := identify.Match(host, in.cfg.Scope, claim, now)
+	id, why := identify.Match(host, in.cfg.Scope, s.claim, now)
 	var u *unit
 	if why == "" {
-		if u = in.unit(id.Name, now); u == nil || !in.cfg.See(id, claim, now) {
+		if u = in.unit(id.Name, now); u == nil || !in.cfg.See(id, s.claim, now) {
 			u, why = nil, identify.TooManyUnits
 		}
 	}
@@ -536,7 +533,7 @@ func (in *Intake) identify(host identify.Host, s *source) {
 	s.release()
 	in.forgetStreams(s)
 	in.cfg.Counters.AddItems(&lost)
-	in.logUnmatched(claim, why)
+	in.logUnmatched(s.claim, why)
 }
 
 // logUnmatched logs that requests match no unit. It logs each combination
