@@ -9,10 +9,11 @@ package units
 import (
 	"cmp"
 	"errors"
-	"maps"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/identify"
@@ -27,11 +28,9 @@ const (
 	// units are unmatched until a unit is removed.
 	Max = 10_000
 
-	// maxDeparted limits the ended processes that are remembered. A process is remembered
-	// for departedFor, so that its late profiles still match. When the limit is reached,
-	// further processes are not remembered.
+	// maxDeparted limits the ended processes that are remembered, so that late profiles of
+	// these processes still match. The process that ended first is forgotten first.
 	maxDeparted = 4096
-	departedFor = 30 * time.Second
 )
 
 // ErrTooMany is returned if a new unit would exceed Max.
@@ -48,13 +47,6 @@ type Config struct {
 	ByService bool
 }
 
-// departure is a process that was a unit and has ended.
-type departure struct {
-	name    string
-	started time.Time
-	until   time.Time
-}
-
 // Set is the set of watched units. Its lock is held only briefly. The lock is never held
 // while Set does I/O, writes a log line, or calls the next component. Set is safe for
 // concurrent use.
@@ -65,9 +57,8 @@ type Set struct {
 	mu         *sync.Mutex // Config.Lock; guards the fields below and the objects that cfg points to
 	promised   int         // reserved bytes of max_bytes_per_hour that are being sent
 	byName     map[string]*Unit
-	added      []*Unit           // units that were added since the last TakeAdded
-	departed   map[int]departure // by pid
-	sweptAt    time.Time         // when departed was last swept
+	added      []*Unit                                // units that were added since the last TakeAdded
+	departed   *simplelru.LRU[int, identify.Identity] // ended processes, by pid
 	pending    []Transition
 	began      bool      // the first profile of an opening was accepted since the last TakePending
 	heldBackAt time.Time // when max_bytes_per_hour last held back a profile
@@ -78,7 +69,8 @@ type Set struct {
 
 // New returns a set without units.
 func New(cfg Config) *Set {
-	return &Set{cfg: cfg, mu: cfg.Lock, changed: make(chan struct{}, 1), byName: map[string]*Unit{}, departed: map[int]departure{}}
+	departed, _ := simplelru.NewLRU[int, identify.Identity](maxDeparted, nil) // fails only for a size below 1
+	return &Set{cfg: cfg, mu: cfg.Lock, changed: make(chan struct{}, 1), byName: map[string]*Unit{}, departed: departed}
 }
 
 // Changed returns a channel that receives a token when there are transitions to report.
@@ -197,11 +189,11 @@ func (s *Set) See(id identify.Identity, c identify.Claim, now time.Time) bool {
 func (s *Set) departedDecision(id identify.Identity) *trigger.Decision {
 	name := id.Name
 	if name == "" {
-		d, ok := s.departed[id.Process.PID]
-		if !ok || id.Started.IsZero() || !identify.SameProcess(id.Started, d.started) {
+		ended, ok := s.departed.Peek(id.Process.PID)
+		if !ok || id.Started.IsZero() || !identify.SameProcess(id.Started, ended.Started) {
 			return nil
 		}
-		name = d.name
+		name = ended.Name
 	}
 	decision, _ := s.cfg.Engine.Lookup(name) // nil if the unit is forgotten
 	return decision
@@ -353,15 +345,8 @@ func (s *Set) remove(u *Unit, now time.Time) {
 	s.report(s.cfg.Engine.Remove(u.Name, now))
 	s.resources.forget(u)
 	delete(s.byName, u.Name)
-	if !u.IsProcess() {
-		return
-	}
-	if now.Sub(s.sweptAt) >= time.Second { // at most once a second, because many units may end together
-		s.sweptAt = now
-		maps.DeleteFunc(s.departed, func(_ int, d departure) bool { return now.After(d.until) })
-	}
-	if len(s.departed) < maxDeparted {
-		s.departed[u.Process.PID] = departure{name: u.Name, started: u.Started, until: now.Add(departedFor)}
+	if u.IsProcess() {
+		s.departed.Add(u.Process.PID, u.Identity)
 	}
 }
 
