@@ -21,10 +21,10 @@ import (
 )
 
 // group is a set of profiles in a batch that are recorded together. The profiles share
-// one unit and one capture window. Verdict.Next links their verdicts.
+// one unit and one capture window.
 type group struct {
 	recorder.Capture
-	first, last *units.Verdict
+	refs []*dictionary.ProfileRef
 }
 
 type groupKey struct {
@@ -120,12 +120,10 @@ func (p *plan) record(v *units.Verdict) {
 	key := groupKey{unit: v.Unit, start: v.Start.UnixNano(), end: v.End.UnixNano(), dry: len(v.Dry) > 0}
 	g := p.byKey[key]
 	if g == nil {
-		g = &group{Capture: recorder.Capture{Unit: v.Unit, Start: v.Start, End: v.End, Dry: key.dry}, first: v}
+		g = &group{Capture: recorder.Capture{Unit: v.Unit, Start: v.Start, End: v.End, Dry: key.dry}}
 		p.byKey[key], p.groups = g, append(p.groups, g)
-	} else {
-		g.last.Next = v
 	}
-	g.last = v
+	g.refs = append(g.refs, &v.ProfileRef)
 	g.Samples += v.Samples
 	g.Linked = g.Linked || v.Linked
 }
@@ -135,13 +133,9 @@ func (p *plan) record(v *units.Verdict) {
 // profiles would have to be copied without these strings before they are sent.
 func (p *plan) capture(pd pprofile.Profiles, remove attributes.Filter, counts *counters.Samples) {
 	for _, g := range p.groups {
-		p.refs = p.refs[:0]
-		for v := g.first; v != nil; v = v.Next {
-			p.refs = append(p.refs, &v.ProfileRef)
-		}
 		part := pd
-		if p.withEmpty || len(p.refs) != len(p.verdicts) || pd.IsReadOnly() {
-			part = p.subset.Copy(pd, p.refs)
+		if p.withEmpty || len(g.refs) != len(p.verdicts) || pd.IsReadOnly() {
+			part = p.subset.Copy(pd, g.refs)
 		}
 		for _, rp := range part.ResourceProfiles().All() {
 			remove.Apply(rp.Resource().Attributes())

@@ -45,7 +45,6 @@ type Verdict struct {
 	Outcome counters.SampleOutcome // outcome, unless the next component refuses the profile
 	Dry     []*trigger.Opening     // openings of dry runs that would have passed the profile
 	Labels  int32                  // index of a stamped profile's labels in the stamper
-	Next    *Verdict               // the next recorded profile of the same unit and capture window
 }
 
 // admit prepares the verdicts about the profiles of one unit. The argument here is false if
