@@ -173,10 +173,7 @@ func NewAlerts(cfg AlertsConfig, fallback time.Duration, begin func() Gates, cou
 	if duration == 0 {
 		duration = fallback
 	}
-	remembered, err := simplelru.NewLRU[firing, opened](maxOpened, nil)
-	if err != nil {
-		panic(err) // only if the size is not positive
-	}
+	remembered, _ := simplelru.NewLRU[firing, opened](maxOpened, nil) // fails only for a size below 1
 	return &Alerts{
 		labels: labels, sorted: slices.Sorted(maps.Keys(labels)), duration: duration, begin: begin, count: count, now: now, log: log,
 		reading: make(chan struct{}, maxReading), opened: remembered, names: map[string]bool{},
