@@ -460,20 +460,18 @@ func (cfg *Config) validateCore() error {
 	if core.CollectionInterval < minInterval || core.CollectionInterval > maxCollectionInterval {
 		core.CollectionInterval = createDefaultConfig().CollectionInterval // this fault is already reported, and must not cause further faults
 	}
-	core.Monitors = slices.DeleteFunc(core.Monitors, func(m trigger.Monitor) bool {
-		kind, _ := monitor.KindOf(m.Name)
-		return kind.Hidden // policies cannot name a hidden monitor
-	})
-	// A fault must contain the monitor name that the user configured, so
-	// the parameters are removed.
-	for _, name := range requests.Monitors() {
+	// A fault must contain the monitor names that the user may configure, so the
+	// monitors have no parameters.
+	names := requests.Monitors()
+	for _, k := range monitor.Kinds() {
+		if !k.Hidden {
+			names = append(names, k.Name)
+		}
+	}
+	core.Monitors = nil
+	for _, name := range slices.Sorted(slices.Values(names)) {
 		core.Monitors = append(core.Monitors, trigger.Monitor{Name: name})
 	}
-	for i := range core.Monitors {
-		core.Monitors[i].Name = requests.Name(core.Monitors[i].Name)
-	}
-	core.Monitors = slices.CompactFunc(slices.SortedFunc(slices.Values(core.Monitors), func(a, b trigger.Monitor) int { return strings.Compare(a.Name, b.Name) }),
-		func(a, b trigger.Monitor) bool { return a.Name == b.Name })
 	for i, p := range cfg.Policies {
 		for n, item := range p.AnyOf {
 			core.Policies[i].Conditions[n].Monitor = item.Monitor
