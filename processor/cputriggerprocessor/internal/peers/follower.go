@@ -11,15 +11,12 @@
 package peers
 
 import (
-	"cmp"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"net/netip"
 	"os"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -199,7 +196,7 @@ func (f *Follower) Look(follow []identify.Identity) {
 	}
 
 	sockets, deadline := f.maxSockets, time.Now().Add(maxLook)
-	for _, ns := range f.inTurn() {
+	for _, ns := range f.namespaces { // in another order each time, because the last ones are skipped if a limit is reached
 		n, err := ns.read(f, sockdiag.Limits{Sockets: sockets, Deadline: deadline})
 		sockets = max(0, sockets-n)
 		switch {
@@ -231,20 +228,6 @@ func (f *Follower) Drain() {
 	for _, ns := range f.namespaces {
 		ns.readClosed(f, sockdiag.Limits{Sockets: maxClosed, Deadline: time.Now().Add(maxLook)})
 	}
-}
-
-// inTurn returns the namespaces in the order in which they are read. Each call
-// of Look starts with a different namespace, because the last namespaces are
-// skipped if a limit is reached.
-func (f *Follower) inTurn() []*namespace {
-	all := slices.SortedFunc(maps.Values(f.namespaces), func(a, b *namespace) int {
-		return cmp.Or(cmp.Compare(a.id.Inode, b.id.Inode), cmp.Compare(a.id.Device, b.id.Device))
-	})
-	if len(all) == 0 {
-		return nil
-	}
-	first := int(f.look % uint64(len(all)))
-	return append(all[first:len(all):len(all)], all[:first]...)
 }
 
 // follow adds the requested units. It removes units that are gone, and units that were not
