@@ -19,27 +19,18 @@ const youngScans = 12
 // of pods, whose only process holds the pod's namespaces, and containers that the runtime
 // is still starting.
 type sandboxes struct {
-	tree       *cgroup.Tree
-	scan       int
-	containers map[string]container // containers of this scan and the last scan, by id
+	tree          *cgroup.Tree
+	last, current map[string]container // containers of the last scan and of this scan, by id
 }
 
 // container is the result of the scans for one container.
 type container struct {
 	scans   int // number of scans that read its process
-	scan    int // number of the last scan that found it
 	sandbox bool
 }
 
 // begin starts a scan. It forgets containers that the last scan did not find.
-func (s *sandboxes) begin() {
-	for id, c := range s.containers {
-		if c.scan != s.scan {
-			delete(s.containers, id)
-		}
-	}
-	s.scan++
-}
+func (s *sandboxes) begin() { s.last, s.current = s.current, map[string]container{} }
 
 // has reports whether a group is a sandbox or a container that is still starting. has
 // checks a sandbox again in each scan, because the name of a process is weak evidence. A
@@ -48,10 +39,7 @@ func (s *sandboxes) has(g cgroup.Group) bool {
 	if g.ContainerID == "" {
 		return false
 	}
-	if s.containers == nil {
-		s.containers = make(map[string]container)
-	}
-	c := s.containers[g.ContainerID]
+	c := s.last[g.ContainerID]
 	starting := false
 	if c.scans < youngScans || c.sandbox {
 		comm := s.onlyProcess(g)
@@ -59,8 +47,7 @@ func (s *sandboxes) has(g cgroup.Group) bool {
 		c.sandbox = comm == "pause"
 		starting = strings.HasPrefix(comm, "runc") && c.scans < youngScans
 	}
-	c.scan = s.scan
-	s.containers[g.ContainerID] = c
+	s.current[g.ContainerID] = c
 	return c.sandbox || starting
 }
 

@@ -67,6 +67,6 @@ func TestSandboxesAreNoUnits(t *testing.T) {
 	_, err = io.ReadFull(out, make([]byte, 1))
 	require.NoError(t, err)
 	s.begin()
-	require.NotContains(t, s.containers, hex+"2", "it was not found in the last scan")
+	require.NotContains(t, s.last, hex+"2", "it was not found in the last scan")
 	require.False(t, s.has(pod), "a second process makes it a unit")
 }
