@@ -52,7 +52,7 @@ func userShareAgrees(t *testing.T, tree *cgroup.Tree, start agreement.Start, quo
 	} else if _, err := tree.Own(load.Unit, cgroup.V2Tree); err == nil {
 		step = time.Microsecond
 	}
-	times := newUserTimes(OpenUserTimes(tree, u))
+	times := &userTimes{readNow: OpenUserTimes(tree, u)}
 	require.NotNil(t, times)
 	began := time.Now()
 	var first, last []agreement.Point

@@ -295,7 +295,7 @@ func (c *Collector) follow(w *watched, out *units.Readings) {
 	case !warm:
 		w.times = nil
 	case w.times == nil:
-		w.times = newUserTimes(c.UserTimes(w.Unit))
+		w.times = &userTimes{readNow: c.UserTimes(w.Unit)}
 		w.times.read(out.Time)
 	}
 	if w.watcher == nil || !out.Shown {

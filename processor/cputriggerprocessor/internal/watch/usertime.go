@@ -24,7 +24,7 @@ type ReadTimes func() (user, system uint64, ok bool)
 // userTimes tracks the user and system CPU time of a unit. The times are read only while
 // the unit is warm, because each reading opens a file.
 type userTimes struct {
-	readNow ReadTimes
+	readNow ReadTimes // nil if no file contains the times
 	// older and newer are the starts of two time spans, at least shareOver apart. last is
 	// the end of both time spans.
 	older, newer, last cpuTimes
@@ -33,13 +33,6 @@ type userTimes struct {
 type cpuTimes struct {
 	at           time.Time
 	user, system uint64
-}
-
-func newUserTimes(read ReadTimes) *userTimes {
-	if read == nil {
-		return nil
-	}
-	return &userTimes{readNow: read}
 }
 
 // OpenUserTimes returns a function that reads the user and system time of a unit. It
@@ -66,7 +59,7 @@ func OpenUserTimes(tree *cgroup.Tree, u *units.Unit) ReadTimes {
 // read reads the CPU times for share. If newer is at least shareOver old, read moves the
 // start of the time span that share covers.
 func (t *userTimes) read(now time.Time) {
-	if t == nil {
+	if t == nil || t.readNow == nil {
 		return
 	}
 	user, system, ok := t.readNow()
