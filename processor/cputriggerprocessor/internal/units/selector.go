@@ -222,28 +222,18 @@ type selection struct {
 	seen              map[uint64]struct{} // hashes of resources
 }
 
-// begin applies the policies to a new unit. Policies that need a profile do not apply yet.
-func (s *Selectors) begin(u *Unit) {
-	u.selection = s.newSelection()
-	s.decide(u, u.fact, false)
-}
-
-func (s *Selectors) newSelection() selection {
-	return selection{matched: make([]bool, len(s.policies)), excluded: make([]bool, len(s.policies)), seen: map[uint64]struct{}{}}
-}
-
-// replace replaces the policies that old selected for a unit. A policy with the same name
-// and globs keeps its result. A new or changed policy that needs attributes waits for the
-// next profile.
-func (s *Selectors) replace(old *Selectors, u *Unit) {
-	before := u.selection
-	u.selection = s.newSelection()
+// begin applies the policies to a unit. old contains the policies that applied to the unit
+// before, and is empty for a new unit. A policy with the same name and globs keeps its
+// result. A new or changed policy that needs attributes waits for the next profile.
+func (s *Selectors) begin(u *Unit, old *Selectors) {
+	before, n := u.selection, len(s.policies)
+	u.selection = selection{matched: make([]bool, n), excluded: make([]bool, n), seen: map[uint64]struct{}{}}
 	for i, globs := range s.globs {
-		if n := slices.IndexFunc(old.globs, globs.equal); n >= 0 {
-			u.selection.matched[i], u.selection.excluded[i] = before.matched[n], before.excluded[n]
+		if was := slices.IndexFunc(old.globs, globs.equal); was >= 0 {
+			u.selection.matched[i], u.selection.excluded[i] = before.matched[was], before.excluded[was]
 			s.apply(u, i)
 		} else {
-			s.decideOne(u, i, u.fact, false)
+			s.decide(u, i, u.fact, false)
 		}
 	}
 }
@@ -285,16 +275,14 @@ func (s *Selectors) see(u *Unit, attributes pcommon.Map) {
 			}
 		}
 	}
-	s.decide(u, known, true)
-}
-
-func (s *Selectors) decide(u *Unit, known facts, attributes bool) {
 	for i := range s.policies {
-		s.decideOne(u, i, known, attributes)
+		s.decide(u, i, known, true)
 	}
 }
 
-func (s *Selectors) decideOne(u *Unit, i int, known facts, attributes bool) {
+// decide decides whether a policy applies to a unit. attributes is true if known includes
+// the attributes of a profile.
+func (s *Selectors) decide(u *Unit, i int, known facts, attributes bool) {
 	p := &s.policies[i]
 	if p.attributes && !attributes {
 		u.decision.SetPolicy(i, false)

@@ -136,7 +136,7 @@ func (s *Set) add(id identify.Identity, now time.Time) *Unit {
 	if s.cfg.ByService {
 		u.decision.AwaitService()
 	}
-	s.cfg.Selectors.begin(u)
+	s.cfg.Selectors.begin(u, new(Selectors))
 	s.byName[id.Name] = u
 	s.added = append(s.added, u)
 	return u
@@ -383,7 +383,7 @@ func (s *Set) SetPolicies(monitors []trigger.Monitor, policies []trigger.Policy,
 		return err
 	}
 	for _, u := range s.byName {
-		selectors.replace(s.cfg.Selectors, u)
+		selectors.begin(u, s.cfg.Selectors)
 	}
 	s.cfg.Selectors = selectors
 	s.report(transitions)
