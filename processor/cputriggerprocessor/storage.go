@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
@@ -54,11 +53,12 @@ type record struct {
 type memory struct {
 	client storage.Client
 	log    *zap.Logger
-	latest chan trigger.Snapshot          // contains the next snapshot to write
-	lost   atomic.Pointer[abandonedError] // why the client must not be called any more; nil: the client works
-	stop   func()                         // ends the goroutine and waits for it
+	latest chan trigger.Snapshot // contains the next snapshot to write
+	stop   func()                // ends the goroutine and waits for it
 
-	failed int // failed writes since the last success; only the writer uses it
+	// load, run and close use the fields below one after the other.
+	lost   error // why the client must not be called any more; nil: the client works
+	failed int   // failed writes since the last success
 }
 
 // findStorage returns the storage extension with an id. An error indicates a mistake in the
@@ -138,12 +138,12 @@ func newMemory(client storage.Client, log *zap.Logger) *memory {
 
 // call calls the client, unless an earlier call hung or panicked.
 func (m *memory) call(ctx context.Context, call func(context.Context) error) error {
-	if lost := m.lost.Load(); lost != nil {
-		return *lost
+	if m.lost != nil {
+		return m.lost
 	}
 	err := guard(ctx, callTimeout, call)
-	if lost, ok := errors.AsType[abandonedError](err); ok {
-		m.lost.Store(&lost)
+	if errors.As(err, new(abandonedError)) {
+		m.lost = err
 	}
 	return err
 }
