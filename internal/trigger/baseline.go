@@ -9,26 +9,19 @@ import (
 	"time"
 )
 
-// dueBaseline is a machine whose baseline is due. since is the time at which the baseline
-// became due.
-type dueBaseline struct {
-	*machine
-	since int64
-}
-
 // openBaselines opens the due baselines of units that are not hot, if the budgets allow it.
 // The baseline that has been due for longest opens first.
 func (q *queue) openBaselines(now time.Time, at int64) {
-	slices.SortFunc(q.baselines, func(a, b dueBaseline) int {
-		return cmp.Or(cmp.Compare(a.since, b.since), a.compare(b.machine))
+	slices.SortFunc(q.baselines, func(a, b *machine) int {
+		return cmp.Or(cmp.Compare(a.due, b.due), a.compare(b))
 	})
-	for _, d := range q.baselines {
-		u := d.unit
-		if u.hot > 0 || !d.policy.DryRun && (!u.engine.places.available(u) || u.overBudget(at) != "") {
+	for _, m := range q.baselines {
+		u := m.unit
+		if u.hot > 0 || !m.policy.DryRun && (!u.engine.places.available(u) || u.overBudget(at) != "") {
 			continue
 		}
-		d.due = d.nextBaseline(at)
-		d.openBaseline(now, at)
+		m.due = m.nextBaseline(at)
+		m.openBaseline(now, at)
 	}
 }
 
@@ -44,7 +37,7 @@ func (m *machine) scheduleBaseline(now time.Time, at int64) {
 	case at < m.due, e.closed, m.unit.young(now), m.unit.unnamed:
 	case m.state == Watching && now.Before(m.notBefore):
 	default:
-		e.queue.baselines = append(e.queue.baselines, dueBaseline{m, m.due})
+		e.queue.baselines = append(e.queue.baselines, m)
 	}
 }
 

@@ -110,28 +110,24 @@ func (c Config) Validate() error {
 	for _, m := range c.Monitors {
 		monitors = append(monitors, m.Name)
 	}
-	first := make(map[string]int, len(c.Policies))
 	for i, p := range c.Policies {
-		c.validatePolicy(&f, i, p, first, monitors)
+		c.validatePolicy(&f, i, p, monitors)
 	}
 	return errors.Join(f...)
 }
 
-// validatePolicy checks one policy. first maps each policy name to the index of the
-// first policy with this name.
-func (c Config) validatePolicy(f *faults, n int, p Policy, first map[string]int, monitors []string) {
+// validatePolicy checks the policy with the index n.
+func (c Config) validatePolicy(f *faults, n int, p Policy, monitors []string) {
 	at := fmt.Sprintf("policies[%d]", n)
-	switch q, taken := first[p.Name]; {
+	switch first := slices.IndexFunc(c.Policies, func(other Policy) bool { return other.Name == p.Name }); {
 	case p.Name == "":
 		f.add("%s.name: must not be empty", at)
 	case p.Name == Manual:
 		f.add("%s.name: %q is not allowed: it is the name of what is opened by hand", at, p.Name)
 	case strings.Contains(p.Name, ","):
 		f.add("%s.name: %q is not allowed: must not contain a comma, which separates names where several policies are reported", at, p.Name)
-	case taken:
-		f.add("%s.name: %q is the name of policies[%d] too: names must be unique", at, p.Name, q)
-	default:
-		first[p.Name] = n
+	case first < n:
+		f.add("%s.name: %q is the name of policies[%d] too: names must be unique", at, p.Name, first)
 	}
 	if p.Duration <= 0 {
 		f.add("%s.duration: %v is not allowed: must be above 0", at, p.Duration)

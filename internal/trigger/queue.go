@@ -13,7 +13,7 @@ import (
 // evaluations.
 type queue struct {
 	waiting   []candidate // in Watching, with a condition that holds
-	baselines []dueBaseline
+	baselines []*machine  // with a baseline that is due
 }
 
 // candidate is a machine with the value / threshold of its hottest condition.
