@@ -4,10 +4,15 @@
 package units
 
 import (
+	"slices"
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/identify"
+	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/texts"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 )
@@ -87,3 +92,90 @@ func (u *Unit) serviceName() string {
 
 // Shorten cuts a text to at most 256 bytes.
 func Shorten(s string) string { return texts.Cut(s, maxText) }
+
+const (
+	// maxResourcesSize limits the memory of all kept resources. When the limit is
+	// reached, a new resource is not kept. The events of its unit then only contain the
+	// service, the container and the host.
+	maxResourcesSize = 8 << 20
+
+	// resourceAge is the time after which a resource is copied again.
+	resourceAge = time.Minute
+)
+
+// resource contains the resource attributes of a unit for its events. The attributes are
+// copied from the unit's profiles.
+type resource struct {
+	hotunitsextension.Resource // its attributes are never changed
+
+	at         time.Time
+	pid        int    // pid of the process
+	executable string // path of the process's program
+	// contained is true if the resource had container.id, or if the unit is not a
+	// container. Profiles of a process that was not yet in its container have no
+	// container.id.
+	contained bool
+}
+
+// of returns the kept attributes of a unit. If the service or the host is missing, of adds
+// it.
+func (r *resources) of(u *Unit) []attribute.KeyValue {
+	out := slices.Clip(u.resource.Attributes)
+	add := func(key, value string) {
+		if value != "" && !slices.ContainsFunc(out, func(kv attribute.KeyValue) bool { return string(kv.Key) == key }) {
+			out = append(out, attribute.String(key, value))
+		}
+	}
+	add(attr.ServiceName, u.serviceName())
+	add(attr.HostName, r.host)
+	return out
+}
+
+// resources is the common state of all kept resources. The lock of Set guards it.
+type resources struct {
+	skip func(key string) bool // nil: no resources are kept
+	size int
+	host string // the host's name; empty: not known
+}
+
+// Described is a unit with the resource attributes that are kept.
+type Described struct {
+	*Unit
+	Attributes []attribute.KeyValue // not to be changed
+}
+
+// see keeps a resource of a unit, at most once per resourceAge. It replaces the kept resource
+// sooner if the kept resource has no container, or if the process now runs another program.
+func (r *resources) see(u *Unit, c identify.Claim, now time.Time) {
+	recent := now.Sub(u.resource.at) < resourceAge && (u.resource.pid != c.PID || u.resource.executable == Shorten(c.ExecutablePath))
+	if r.skip == nil || recent && u.resource.contained {
+		return
+	}
+	_, contained := c.Attributes.Get(attr.ContainerID)
+	contained = contained || u.ContainerID == ""
+	if recent && !contained {
+		return
+	}
+	r.forget(u)
+	kept := hotunitsextension.ResourceOf(c.Attributes, r.skip)
+	u.resource.at, u.resource.contained = now, contained
+	u.resource.pid, u.resource.executable = c.PID, Shorten(c.ExecutablePath)
+	if r.size+kept.Size > maxResourcesSize {
+		u.resource.Dropped = len(kept.Attributes) + kept.Dropped
+		return
+	}
+	r.size += kept.Size
+	if !contained {
+		kept.Attributes = append(kept.Attributes, u.resource.Attributes...) // container.id, which forget has kept
+	}
+	u.resource.Resource = kept
+}
+
+// forget discards the resource of a unit, except for container.id.
+func (r *resources) forget(u *Unit) {
+	r.size -= u.resource.Size
+	u.resource = resource{}
+	if u.ContainerID != "" {
+		u.resource.Attributes = []attribute.KeyValue{attribute.String(attr.ContainerID, u.ContainerID)}
+	}
+}
