@@ -40,15 +40,7 @@ const (
 )
 
 func (s State) String() string {
-	switch s {
-	case Watching:
-		return "watching"
-	case Profiling:
-		return "profiling"
-	case CoolingDown:
-		return "cooling_down"
-	}
-	return "invalid"
+	return [...]string{"watching", "profiling", "cooling_down"}[s]
 }
 
 // Reason identifies why a transition happened.
