@@ -129,9 +129,14 @@ type Follower struct {
 
 // published holds the results of the last call of Look. It is immutable.
 type published struct {
-	peers     map[string][]hotunitsextension.PeerReading
-	figures   map[string]monitor.TCPFigures
-	processes map[procfs.Process]monitor.TCPFigures
+	peers   map[string][]hotunitsextension.PeerReading
+	figures map[owner]monitor.TCPFigures
+}
+
+// owner identifies a unit, which is either a group or a process.
+type owner struct {
+	group   string // id of the group
+	process procfs.Process
 }
 
 // New returns a follower without units.
@@ -164,13 +169,9 @@ func (f *Follower) Peers(unit string) []hotunitsextension.PeerReading {
 func (f *Follower) Asked() bool { return f.asked.Load() }
 
 // TCP returns the TCP counters of a unit, for [monitor.Options]. The unit is the process p
-// if p has a pid, and the cgroup g otherwise.
+// or the cgroup g. The other argument is zero.
 func (f *Follower) TCP(g cgroup.Group, p procfs.Process) monitor.TCPFigures {
-	now := f.published.Load()
-	figures, ok := now.figures[g.ID]
-	if p.PID != 0 {
-		figures, ok = now.processes[p]
-	}
+	figures, ok := f.published.Load().figures[owner{g.ID, p}]
 	if !ok {
 		return monitor.TCPFigures{Err: NotFollowed, FailuresErr: NotFollowed}
 	}
@@ -410,16 +411,11 @@ func isGone(err error) bool { return errors.Is(err, cgroup.ErrGone) || procfs.Is
 // publish makes the results of Look available to other goroutines.
 func (f *Follower) publish(now time.Time) {
 	p := &published{
-		peers: make(map[string][]hotunitsextension.PeerReading, len(f.units)), figures: make(map[string]monitor.TCPFigures, len(f.units)),
-		processes: map[procfs.Process]monitor.TCPFigures{},
+		peers:   make(map[string][]hotunitsextension.PeerReading, len(f.units)),
+		figures: make(map[owner]monitor.TCPFigures, len(f.units)),
 	}
 	for name, u := range f.units {
-		figures := u.figures(now)
-		if u.Process.PID != 0 {
-			p.processes[u.Process] = figures
-		} else {
-			p.figures[name] = figures
-		}
+		p.figures[owner{u.Group.ID, u.Process}] = u.figures(now)
 		if u.ns != nil {
 			p.peers[name] = u.readings(f.census.name)
 		}
