@@ -125,8 +125,7 @@ type plan struct {
 	ids        []string // identifiers of the selections
 	queries    []query
 	byKey      map[string]int
-	spans      bool             // a selection needs spans
-	protocols  [3]bool          // protocols of the selections
+	protocols  [3]bool          // protocols of the selections that need spans
 	metrics    map[string][]int // selections by the name of their metric
 	patterns   []func(string) bool
 	mostUnits  int
@@ -247,7 +246,7 @@ func (p *plan) use(n int) {
 		p.metrics[s.metric] = append(p.metrics[s.metric], n)
 		return
 	}
-	p.spans, p.protocols[s.protocol] = true, true
+	p.protocols[s.protocol] = true
 	for name, c := range conventions {
 		if c.of == s.protocol {
 			p.metrics[name] = append(p.metrics[name], n)

@@ -33,7 +33,7 @@ type request struct {
 // ObserveTraces counts server spans for the conditions.
 func (in *Intake) ObserveTraces(td ptrace.Traces) {
 	in.join.spans.Store(true)
-	if !in.plan.Load().spans && !in.join.links.Load() {
+	if in.plan.Load().protocols == [3]bool{} && !in.join.links.Load() {
 		return
 	}
 	now := in.cfg.Now()
@@ -47,11 +47,8 @@ func (in *Intake) ObserveTraces(td ptrace.Traces) {
 func (in *Intake) observeSpans(rs ptrace.ResourceSpans, now time.Time, counts *counters.Items) {
 	var s *source
 	sought := false
-	scopes := rs.ScopeSpans()
-	for i := range scopes.Len() {
-		spans := scopes.At(i).Spans()
-		for j := range spans.Len() {
-			span := spans.At(j)
+	for _, scope := range rs.ScopeSpans().All() {
+		for _, span := range scope.Spans().All() {
 			if span.Kind() != ptrace.SpanKindServer {
 				continue
 			}
