@@ -115,27 +115,24 @@ func (cfg *Config) conditions() (out []requests.Condition) {
 func kinds(policies []PolicyConfig) []monitor.Kind {
 	out := monitor.Kinds()
 	var ofRequests []monitor.Kind
+	seen := map[string]bool{monitor.MemoryEvents: true}
 	for _, p := range policies {
 		for _, i := range p.AnyOf {
+			name := i.monitor()
 			switch {
+			case seen[name]:
 			case requests.Is(i.Monitor):
-				gauge := i.Gauge()
 				ofRequests = append(ofRequests, monitor.Kind{
-					Name: i.monitor(), Scale: 1, Gauge: gauge, Whole: !gauge, Scopes: monitor.CgroupScope | monitor.ProcessScope,
+					Name: name, Scale: 1, Gauge: i.Gauge(), Whole: !i.Gauge(), Scopes: monitor.CgroupScope | monitor.ProcessScope,
 				})
 			case i.Monitor == monitor.MemoryEvents:
-				if k, ok := monitor.KindOf(i.monitor()); ok {
-					out = append(out, k)
-				}
+				k, _ := monitor.KindOf(name)
+				out = append(out, k)
 			}
+			seen[name] = true
 		}
 	}
-	seen := map[string]bool{}
-	return slices.DeleteFunc(append(out, ofRequests...), func(k monitor.Kind) bool {
-		again := seen[k.Name]
-		seen[k.Name] = true
-		return again
-	})
+	return append(out, ofRequests...)
 }
 
 func (cfg *Config) enabled() []PolicyConfig {
