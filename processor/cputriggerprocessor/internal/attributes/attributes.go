@@ -82,10 +82,17 @@ func (s *Stamper) End() {
 
 // Stamp sets the reason for the given openings on a profile that was captured in [start,
 // end). It returns the index of the resource's labels, which is the argument of Label.
+// Stamp searches linearly, because a batch has few different reasons.
 func (s *Stamper) Stamp(p pprofile.Profile, openings []*trigger.Opening, start, end time.Time) (labels int32) {
-	of := s.stamp(openings, openings[0].Phase(start, end))
-	p.AttributeIndices().Append(of.indices...)
-	return of.labels
+	phase := openings[0].Phase(start, end)
+	n := slices.IndexFunc(s.stamps, func(of stamp) bool { return of.phase == phase && slices.Equal(of.openings, openings) })
+	if n < 0 {
+		n = len(s.stamps)
+		s.stamps = append(s.stamps, stamp{openings: openings, phase: phase})
+		s.add(&s.stamps[n])
+	}
+	p.AttributeIndices().Append(s.stamps[n].indices...)
+	return s.stamps[n].labels
 }
 
 // Attribute returns the index of an attribute in the dictionary.
@@ -105,27 +112,11 @@ func (s *Stamper) Label(resource pcommon.Map, labels int32) {
 // labelled returns the index of labels, and adds the labels if they are new. It searches
 // linearly, because a batch has few different labels.
 func (s *Stamper) labelled(l labels) int32 {
-	for i := range s.labels {
-		if slices.Equal(s.labels[i], l) {
-			return int32(i)
-		}
+	if n := slices.IndexFunc(s.labels, func(have labels) bool { return slices.Equal(have, l) }); n >= 0 {
+		return int32(n)
 	}
 	s.labels = append(s.labels, l)
 	return int32(len(s.labels) - 1)
-}
-
-// stamp returns the stamp for a reason, and adds the stamp if it is new. It searches
-// linearly, because a batch has few different reasons.
-func (s *Stamper) stamp(openings []*trigger.Opening, phase trigger.Phase) *stamp {
-	for i := range s.stamps {
-		if of := &s.stamps[i]; of.phase == phase && slices.Equal(of.openings, openings) {
-			return of
-		}
-	}
-	s.stamps = append(s.stamps, stamp{openings: openings, phase: phase})
-	of := &s.stamps[len(s.stamps)-1]
-	s.add(of)
-	return of
 }
 
 // add adds the attributes of a stamp to the dictionary.
