@@ -13,6 +13,7 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
+	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/hostid"
@@ -40,8 +41,10 @@ func (p *cpuTrigger) keepResources() {
 	p.units.KeepResources(func(key string) bool { return p.router.Remove[key] || attributes.IsReason(key) })
 }
 
-// publishPoliciesChanged publishes the names of the added, removed and changed policies.
-func (r *reporter) publishPoliciesChanged(c policyChanges, version, from string, now time.Time) {
+// policiesChanged logs and publishes the names of the added, removed and changed policies.
+func (r *reporter) policiesChanged(c policyChanges, version, from string, now time.Time) {
+	r.log.Info("policies changed", zap.String("from", from), zap.String("version", version),
+		zap.Strings("added", c.added), zap.Strings("removed", c.removed), zap.Strings("changed", c.changed))
 	if !r.events.Listening() {
 		return
 	}

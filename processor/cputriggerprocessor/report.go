@@ -158,13 +158,6 @@ func (r *reporter) closed(t units.Transition) {
 	}
 }
 
-// policiesChanged logs and publishes a change of the policies in force.
-func (r *reporter) policiesChanged(c policyChanges, version, from string, now time.Time) {
-	r.log.Info("policies changed", zap.String("from", from), zap.String("version", version),
-		zap.Strings("added", c.added), zap.Strings("removed", c.removed), zap.Strings("changed", c.changed))
-	r.publishPoliciesChanged(c, version, from, now)
-}
-
 func (r *reporter) whyNothing(t units.Transition) string {
 	switch {
 	case t.Refused > 0:
