@@ -185,7 +185,7 @@ func (r *rig) readRequests(ids ...string) {
 	done := make(chan struct{})
 	go func() { r.p.requests.Run(ctx, r.host); close(done) }()
 	for _, id := range ids {
-		r.p.observeTraces(slowRequests(r, id, 200, time.Millisecond))
+		r.p.requests.ObserveTraces(slowRequests(r, id, 200, time.Millisecond))
 		require.Eventually(r.t, func() bool { _, ok := r.p.units.Lookup(id); return ok }, time.Minute, time.Millisecond)
 	}
 	cancel()
@@ -199,7 +199,7 @@ func TestEventsAboutRequestsHaveTheIDsOfASpan(t *testing.T) {
 	const slow = "any_of: [{monitor: http_response_time, percentile: 95, threshold: 500, average_over: 5s}]"
 	requests := func(r *rig, slowest byte, d time.Duration) {
 		for range int(d / time.Second) {
-			r.p.observeTraces(slowRequests(r, containerA, slowest, time.Second))
+			r.p.requests.ObserveTraces(slowRequests(r, containerA, slowest, time.Second))
 			r.run(time.Second)
 		}
 	}
@@ -362,7 +362,7 @@ func TestAReadingNamesTheConditionOfItsEvent(t *testing.T) {
 	r.readRequests(containerA)
 	r.source.set(containerA, "memory_utilization", 50)
 	for range 10 {
-		r.p.observeTraces(slowRequests(r, containerA, 7, time.Second))
+		r.p.requests.ObserveTraces(slowRequests(r, containerA, 7, time.Second))
 		r.run(time.Second)
 	}
 	events := take(s)

@@ -36,8 +36,6 @@ type instance struct {
 	alone *cpuTrigger // the trigger of the taps if there is no profiles pipeline
 }
 
-func (i *instance) has(signal string) bool { return i.signals[signal] }
-
 // createProfiles creates the trigger of a profiles pipeline.
 func createProfiles(set processor.Settings, cfg *Config, next xconsumer.Profiles) (*cpuTrigger, error) {
 	i := cfg.instance
@@ -45,7 +43,7 @@ func createProfiles(set processor.Settings, cfg *Config, next xconsumer.Profiles
 	if err != nil {
 		return nil, err
 	}
-	i.signals["profiles"], t.signals = true, i.has
+	i.signals["profiles"] = true
 	i.triggers = append(i.triggers, t)
 	return t, nil
 }
@@ -73,7 +71,7 @@ func (t *tap) Start(ctx context.Context, host component.Host) error {
 	defer t.mu.Unlock()
 	t.started = true
 	t.taps++
-	if t.has("profiles") || t.alone != nil {
+	if t.signals["profiles"] || t.alone != nil {
 		return nil
 	}
 	t.set.Logger.Warn("no profiles pipeline has this component: gates open and no profile leaves", zap.Stringer("component", t.set.ID))
@@ -81,7 +79,6 @@ func (t *tap) Start(ctx context.Context, host component.Host) error {
 	if err != nil {
 		return err
 	}
-	alone.signals = t.has
 	if err := alone.Start(ctx, host); err != nil {
 		return err
 	}
@@ -115,7 +112,9 @@ type tracesTap struct {
 // ConsumeTraces observes spans and passes the batch on.
 func (t tracesTap) ConsumeTraces(ctx context.Context, td ptrace.Traces) error {
 	for _, trigger := range t.triggers {
-		trigger.observeTraces(td)
+		if !trigger.closed.Load() {
+			trigger.requests.ObserveTraces(td)
+		}
 	}
 	return t.next.ConsumeTraces(ctx, td)
 }
@@ -128,7 +127,9 @@ type metricsTap struct {
 // ConsumeMetrics observes data points and passes the batch on.
 func (t metricsTap) ConsumeMetrics(ctx context.Context, md pmetric.Metrics) error {
 	for _, trigger := range t.triggers {
-		trigger.observeMetrics(md)
+		if !trigger.closed.Load() {
+			trigger.requests.ObserveMetrics(md)
+		}
 	}
 	return t.next.ConsumeMetrics(ctx, md)
 }

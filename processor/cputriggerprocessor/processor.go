@@ -20,9 +20,7 @@ import (
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/consumer/xconsumer"
-	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/pdata/pprofile"
-	"go.opentelemetry.io/collector/pdata/ptrace"
 	"go.opentelemetry.io/collector/processor"
 	"go.uber.org/zap"
 
@@ -76,8 +74,6 @@ type cpuTrigger struct {
 	save        func()            // saves cooldowns and budgets; nil without a storage
 	forgotten   trigger.Forgotten // counts at the last evaluation
 	forgottenAt time.Time         // when the last cooldown was forgotten
-
-	signals func(string) bool // reports whether a pipeline of a signal has this component id
 
 	// observing and serving stop the running parts, each list in reverse order. The parts
 	// in observing can open gates, so they are stopped before the gates close. The parts
@@ -179,20 +175,6 @@ func (p *cpuTrigger) ConsumeProfiles(ctx context.Context, pd pprofile.Profiles) 
 	return errShutdown
 }
 
-// observeTraces observes the spans of a traces pipeline. It does not modify them.
-func (p *cpuTrigger) observeTraces(td ptrace.Traces) {
-	if !p.closed.Load() {
-		p.requests.ObserveTraces(td)
-	}
-}
-
-// observeMetrics observes the data points of a metrics pipeline. It does not modify them.
-func (p *cpuTrigger) observeMetrics(md pmetric.Metrics) {
-	if !p.closed.Load() {
-		p.requests.ObserveMetrics(md)
-	}
-}
-
 // Start starts the component. If control groups cannot be read, the component still runs,
 // but all profiles are unmatched.
 func (p *cpuTrigger) Start(ctx context.Context, host component.Host) error {
@@ -291,7 +273,7 @@ func doubtsOf(cfg *Config) (all []doubt) {
 // policies need spans or metrics, but no traces or metrics pipeline contains this
 // component, because the conditions of these policies never hold.
 func (p *cpuTrigger) warnDoubtful(cfg *Config) {
-	if len(cfg.conditions()) > 0 && p.signals != nil && !p.signals("traces") && !p.signals("metrics") {
+	if signals := cfg.instance.signals; len(cfg.conditions()) > 0 && signals["profiles"] && !signals["traces"] && !signals["metrics"] {
 		p.log.Warn("policies need spans or metrics, and no traces or metrics pipeline has this component", zap.Stringer("component", p.id))
 	}
 	for _, d := range doubtsOf(cfg) {

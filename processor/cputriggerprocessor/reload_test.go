@@ -177,12 +177,12 @@ func TestUnchangedReadingsGoOn(t *testing.T) {
 // A single warning must be logged if no traces or metrics pipeline exists.
 func TestPoliciesThatNeedSpansComeLater(t *testing.T) {
 	r, _, path := reloading(t, usagePolicy)
-	fed := false
-	r.p.signals = func(string) bool { return fed }
+	signals := r.p.cfg.instance.signals
+	signals["profiles"] = true
 	slow := "- {name: slow, any_of: [{monitor: http_response_time, threshold: 500, average_over: 5s}]}\n"
 	require.NoError(t, r.reload(path, usagePolicy+slow))
 	require.Len(t, r.log("policies need spans or metrics, and no traces or metrics pipeline has this component"), 1)
-	fed = true
+	signals["traces"] = true
 	require.NoError(t, r.reload(path, slow))
 	require.Len(t, r.log("policies need spans or metrics, and no traces or metrics pipeline has this component"), 1)
 	require.ErrorContains(t, r.reload(path, "- {name: slow, any_of: [{monitor: http_response_time, percentile: 101, threshold: 500}]}\n"), "percentile")

@@ -102,12 +102,11 @@ const (
 // once, so that hot paths need not create them.
 type Counters struct {
 	*metadata.TelemetryBuilder
-	samples  [numSampleOutcomes]metric.MeasurementOption
-	readings [][numReadingOutcomes]metric.MeasurementOption // by monitor
-	items    [numItemOutcomes]metric.MeasurementOption
+	samples [numSampleOutcomes]metric.MeasurementOption
+	items   [numItemOutcomes]metric.MeasurementOption
 }
 
-// New returns counters. SetMonitors must be called before AddReadings.
+// New returns counters.
 func New(set component.TelemetrySettings) (*Counters, error) {
 	builder, err := metadata.NewTelemetryBuilder(set)
 	if err != nil {
@@ -133,20 +132,6 @@ func (c *Counters) AddLinked(joined, unknown int64) {
 		if n > 0 {
 			c.CPUTriggerLinkedSamples.Add(context.Background(), n, with(attribute.String("outcome", outcome)))
 		}
-	}
-}
-
-// SetMonitors sets the list of monitors. The index of AddReadings refers to this list.
-// Only the goroutine that takes readings may call these two methods.
-func (c *Counters) SetMonitors(monitors []string) {
-	c.readings = nil
-	for _, m := range monitors {
-		m, _, _ = strings.Cut(m, "(") // without parameters
-		var options [numReadingOutcomes]metric.MeasurementOption
-		for i, o := range readingOutcomes {
-			options[i] = with(attribute.String("monitor", m), attribute.String("outcome", o))
-		}
-		c.readings = append(c.readings, options)
 	}
 }
 
@@ -214,9 +199,14 @@ func (c *Counters) AddItems(n *Items) {
 	add(context.Background(), c.CPUTriggerItems, n[ItemIgnored+1:], c.items[ItemIgnored+1:])
 }
 
-// AddReadings counts readings of the monitor with the given index.
-func (c *Counters) AddReadings(monitor int, n *Readings) {
-	add(context.Background(), c.CPUTriggerReadings, n[:], c.readings[monitor][:])
+// AddReadings counts readings of a monitor.
+func (c *Counters) AddReadings(monitor string, n *Readings) {
+	monitor, _, _ = strings.Cut(monitor, "(") // without parameters
+	for o, n := range n {
+		if n > 0 {
+			c.CPUTriggerReadings.Add(context.Background(), n, with(attribute.String("monitor", monitor), attribute.String("outcome", readingOutcomes[o])))
+		}
+	}
 }
 
 // add adds the counts of all outcomes.

@@ -125,7 +125,6 @@ func (c *Collector) Collect() {
 			c.readings[i].Readings = make([]units.Reading, n)
 		}
 		c.counts = make([]counters.Readings, n)
-		c.Counters.SetMonitors(c.Monitors.Names)
 	}
 	for _, u := range c.Units.TakeAdded() {
 		c.watched = append(c.watched, &watched{Unit: u, monitors: make([]watchedMonitor, len(c.Monitors.Names))})
@@ -147,7 +146,7 @@ func (c *Collector) Collect() {
 	c.Hot.Publish()
 	c.logLate(worst)
 	for m := range c.counts {
-		c.Counters.AddReadings(m, &c.counts[m])
+		c.Counters.AddReadings(c.Monitors.Names[m], &c.counts[m])
 		c.counts[m] = counters.Readings{}
 	}
 }
