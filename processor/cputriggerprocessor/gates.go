@@ -37,21 +37,22 @@ func (g *gates) Find(n manual.Named) ([]identify.Identity, string) {
 	switch {
 	case g.p.router.Host == nil:
 		return nil, string(identify.NoControlGroups)
-	case n.ContainerID != "":
-		return g.byName(n.ContainerID)
-	case n.Cgroup != "":
-		return g.byName(n.Cgroup)
+	case cmp.Or(n.Name, n.ContainerID, n.Cgroup) != "":
+		return g.byName(cmp.Or(n.Name, n.ContainerID, n.Cgroup))
 	case n.PID != "":
 		return g.process(n)
 	}
 	return g.withAttributes(n.Attributes)
 }
 
+// byName finds a unit by its name, or by any other name that identify.ByName accepts.
 func (g *gates) byName(name string) ([]identify.Identity, string) {
-	found, err := g.p.unitNamed(name)
-	var missing *manual.NoSuchUnitError
-	if errors.As(err, &missing) {
-		return nil, missing.Why
+	if u, ok := g.p.units.Lookup(name); ok {
+		return []identify.Identity{u.Identity}, ""
+	}
+	found, why := identify.ByName(g.p.router.Host, g.p.cfg.Scope, name)
+	if why != "" {
+		return nil, why
 	}
 	return []identify.Identity{found}, ""
 }

@@ -387,6 +387,7 @@ func TestManualWithoutControlGroupsOrAfterShutdown(t *testing.T) {
 	r.p.router.Host = nil
 	_, err := r.p.openByHand(t.Context(), containerA, time.Minute)
 	require.ErrorContains(t, err, string(identify.NoControlGroups))
+	r.p.router.Host = r.host
 	require.NoError(t, r.p.Shutdown(t.Context()))
 	_, err = r.p.openByHand(t.Context(), containerA, time.Minute)
 	require.ErrorIs(t, err, manual.ErrShutdown)

@@ -472,25 +472,7 @@ func (p *cpuTrigger) newManual(cfg *manual.Config, tree *cgroup.Tree) *manual.Se
 	p.keepResources() // alerts identify units by these attributes
 	duration := p.inForce.Load().cfg.manualDuration()
 	alerts := manual.NewAlerts(cfg.Alerts, duration, p.gates, func(o manual.Outcome) { p.counters.AddAlert(string(o)) }, p.now, p.log)
-	return manual.NewServer(cfg.HTTP, duration, p.unitNamed, p.gates, alerts, tree, p.log)
+	return manual.NewServer(cfg.HTTP, duration, p.gates, alerts, tree, p.log)
 }
 
 var errShutdown = errors.New("cpu_trigger was shut down: it accepts no more profiles")
-
-// unitNamed finds a unit by its name, or by any other name that identify.ByName accepts.
-func (p *cpuTrigger) unitNamed(name string) (identify.Identity, error) {
-	if p.closed.Load() {
-		return identify.Identity{}, manual.ErrShutdown
-	}
-	if u, ok := p.units.Lookup(name); ok {
-		return u.Identity, nil
-	}
-	why := string(identify.NoControlGroups)
-	if p.router.Host != nil {
-		var found identify.Identity
-		if found, why = identify.ByName(p.router.Host, p.cfg.Scope, name); why == "" {
-			return found, nil
-		}
-	}
-	return identify.Identity{}, &manual.NoSuchUnitError{Unit: name, Why: why}
-}

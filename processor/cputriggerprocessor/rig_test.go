@@ -472,19 +472,19 @@ func (r *rig) decision(name string) *trigger.Decision { return r.unit(name).Deci
 func (r *rig) userShare(name string) float64 { return r.unit(name).UserShare() }
 
 func (p *cpuTrigger) openByHand(_ context.Context, name string, d time.Duration) (manual.Opened, error) {
-	t, err := p.unitNamed(name)
-	if err != nil {
-		return manual.Opened{}, err
+	found, why := p.gates().Find(manual.Named{Name: name})
+	if why != "" {
+		return manual.Opened{}, &manual.NoSuchUnitError{Unit: name, Why: why}
 	}
-	opened, _, err := p.gates().Open(t, trigger.Alert{}, d)
+	opened, _, err := p.gates().Open(found[0], trigger.Alert{}, d)
 	return opened, err
 }
 
 // closeByHand closes the opening that was opened by hand.
 func (p *cpuTrigger) closeByHand(_ context.Context, name string) (manual.Closed, error) {
-	t, err := p.unitNamed(name)
-	if err != nil {
-		return manual.Closed{}, err
+	found, why := p.gates().Find(manual.Named{Name: name})
+	if why != "" {
+		return manual.Closed{}, &manual.NoSuchUnitError{Unit: name, Why: why}
 	}
-	return p.gates().Close(t.Name, "")
+	return p.gates().Close(found[0].Name, "")
 }

@@ -74,9 +74,10 @@ func isBroad(attribute string) bool {
 	return attribute == attr.NamespaceName || attribute == attr.ServiceNamespace || attribute == attr.HostName
 }
 
-// Named contains the identifiers of units in an alert's labels. The first non-empty field
-// is used.
+// Named contains the identifiers of units in an alert's labels or in a request by hand. The
+// first non-empty field is used.
 type Named struct {
+	Name        string // id of a container, path of a cgroup, or pid, by hand
 	ContainerID string
 	Cgroup      string // a path
 	// PID is the pid of a process that was running on Host at the time
@@ -91,8 +92,8 @@ type Named struct {
 // Gates opens and closes gates for one request. The request is made by hand or contains
 // alerts.
 type Gates interface {
-	// Find returns the units that n identifies. If there are no such units,
-	// it returns the reason.
+	// Find returns the units that n identifies, and exactly one unit for a Name. If there
+	// are no such units, it returns the reason.
 	Find(n Named) (found []identify.Identity, why string)
 	// Open opens the gate of a unit. opened is false if the same alert already holds the
 	// gate open.

@@ -423,7 +423,7 @@ func FuzzAlerts(f *testing.F) {
 		r := newAlertRig(t, AlertsConfig{}, budget.Limits{MaxConcurrentUnits: 2})
 		r.units["p"], r.units[""] = []string{"a", "b"}, []string{"c"}
 		w := httptest.NewRecorder()
-		m := NewServer(DefaultConfig().HTTP, time.Minute, nil, nil, r.Alerts, nil, zap.NewNop())
+		m := NewServer(DefaultConfig().HTTP, time.Minute, nil, r.Alerts, nil, zap.NewNop())
 		for range 2 {
 			w = httptest.NewRecorder()
 			m.ServeHTTP(w, httptest.NewRequest(http.MethodPost, alertsPath, strings.NewReader(string(body))))

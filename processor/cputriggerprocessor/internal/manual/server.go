@@ -28,7 +28,6 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/httplisten"
-	"github.com/hotprofile/hotprofile/internal/identify"
 	"github.com/hotprofile/hotprofile/internal/texts"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
@@ -92,7 +91,6 @@ func badRequest(format string, args ...any) error {
 type Server struct {
 	cfg      confighttp.ServerConfig
 	fallback time.Duration // duration of requests that set no duration
-	find     func(name string) (identify.Identity, error)
 	gates    func() Gates
 	log      *zap.Logger
 	alerts   *Alerts
@@ -101,11 +99,10 @@ type Server struct {
 }
 
 // NewServer returns a server that has not been started. Requests without a duration use
-// fallback. find returns the unit with the given name, or fails with a NoSuchUnitError
-// or ErrShutdown. gates is called for each request to open or close a gate by hand.
-// cgroups is nil if control groups cannot be read.
-func NewServer(cfg confighttp.ServerConfig, fallback time.Duration, find func(name string) (identify.Identity, error), gates func() Gates, alerts *Alerts, cgroups *cgroup.Tree, log *zap.Logger) *Server {
-	return &Server{cfg: cfg, fallback: fallback, find: find, gates: gates, alerts: alerts, cgroups: cgroups, log: log}
+// fallback. gates is called for each request to open or close a gate by hand. cgroups is
+// nil if control groups cannot be read.
+func NewServer(cfg confighttp.ServerConfig, fallback time.Duration, gates func() Gates, alerts *Alerts, cgroups *cgroup.Tree, log *zap.Logger) *Server {
+	return &Server{cfg: cfg, fallback: fallback, gates: gates, alerts: alerts, cgroups: cgroups, log: log}
 }
 
 // Start starts the server.
@@ -195,16 +192,17 @@ func (m *Server) answer(w http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	unit, err := m.find(name)
-	if err != nil {
-		return nil, err
+	gates := m.gates()
+	found, why := gates.Find(Named{Name: name})
+	if why != "" {
+		return nil, &NoSuchUnitError{Unit: name, Why: why}
 	}
 	if r.Method == http.MethodDelete {
-		result, err := m.gates().Close(unit.Name, "")
+		result, err := gates.Close(found[0].Name, "")
 		result.Closed = result.Closed.UTC()
 		return result, err
 	}
-	result, _, err := m.gates().Open(unit, trigger.Alert{}, duration)
+	result, _, err := gates.Open(found[0], trigger.Alert{}, duration)
 	result.Until = result.Until.UTC()
 	return result, err
 }

@@ -69,7 +69,7 @@ func newServerRig(t *testing.T, change func(*confighttp.ServerConfig)) *serverRi
 	}
 	require.NoError(t, Validate(&cfg))
 	r := &serverRig{base: "http://localhost"}
-	r.Server = NewServer(cfg.HTTP, 30*time.Second, anyUnit, func() Gates { return handGates{nil, r} }, r.alertsOf(t), nil, zap.NewNop())
+	r.Server = NewServer(cfg.HTTP, 30*time.Second, func() Gates { return handGates{r} }, r.alertsOf(t), nil, zap.NewNop())
 	r.client = &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -79,13 +79,12 @@ func newServerRig(t *testing.T, change func(*confighttp.ServerConfig)) *serverRi
 	return r
 }
 
-// anyUnit accepts any name of a unit.
-func anyUnit(name string) (identify.Identity, error) { return identify.Identity{Name: name}, nil }
-
 // handGates records the gates that are opened and closed.
-type handGates struct {
-	Gates
-	r *serverRig
+type handGates struct{ r *serverRig }
+
+// Find accepts any name of a unit.
+func (handGates) Find(n Named) ([]identify.Identity, string) {
+	return []identify.Identity{{Name: n.Name}}, ""
 }
 
 func (g handGates) Open(unit identify.Identity, _ trigger.Alert, d time.Duration) (Opened, bool, error) {
@@ -448,10 +447,10 @@ func TestAPortInUseIsAnError(t *testing.T) {
 func TestShutdownWaitsForTheRequestThatIsAnsweredAndRefusesTheNext(t *testing.T) {
 	r := newServerRig(t, nil)
 	entered, proceed := make(chan struct{}), make(chan struct{})
-	r.find = func(name string) (identify.Identity, error) {
+	r.gates = func() Gates {
 		close(entered)
 		<-proceed
-		return anyUnit(name)
+		return handGates{r}
 	}
 	r.run(t, componenttest.NewNopHost())
 	answered := make(chan int, 1)
@@ -554,7 +553,7 @@ func FuzzManualRequest(f *testing.F) {
 	f.Add("unit=a&duration=9999999999h", form+"; charset=utf-8", "%")
 	f.Fuzz(func(t *testing.T, query, kind, body string) {
 		rig := &serverRig{}
-		m := NewServer(DefaultConfig().HTTP, 30*time.Second, anyUnit, func() Gates { return handGates{nil, rig} }, nil, nil, zap.NewNop())
+		m := NewServer(DefaultConfig().HTTP, 30*time.Second, func() Gates { return handGates{rig} }, nil, nil, zap.NewNop())
 		r := httptest.NewRequest(http.MethodPost, triggerPath, strings.NewReader(body))
 		r.URL.RawQuery = query
 		r.Header.Set("Content-Type", kind)
