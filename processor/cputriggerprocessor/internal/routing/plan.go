@@ -42,7 +42,6 @@ type plan struct {
 	byKey         map[groupKey]*group
 	leaving       []*units.Verdict // verdicts about profiles for the next component
 	stamped       int              // profiles for the next component that have a reason
-	dry           int              // profiles that the gate of a dry run would have passed
 	withEmpty     bool             // a resource or scope has no profiles
 	refusedBefore bool             // the next component refused the batch before, and the refusal is already counted
 	// unmatched contains an example claim for each reason why profiles match no unit.
@@ -83,7 +82,7 @@ func (r *Router) release(p *plan) {
 	p.captures = p.captures[:0]
 	clear(p.uses)
 	p.uses, p.joined, p.unknown = p.uses[:0], 0, 0
-	p.stamped, p.dry, p.withEmpty, p.refusedBefore = 0, 0, false, false
+	p.stamped, p.withEmpty, p.refusedBefore = 0, false, false
 	r.plans.Put(p)
 }
 

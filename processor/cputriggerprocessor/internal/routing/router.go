@@ -147,7 +147,6 @@ func (r *Router) decideResource(p *plan, pd pprofile.Profiles, rp pprofile.Resou
 		}
 		if len(v.Dry) > 0 {
 			v.Bytes = (&pprofile.ProtoMarshaler{}).ProfileSize(v.Profile)
-			p.dry++
 		}
 	}
 }
@@ -262,9 +261,7 @@ func (r *Router) send(ctx context.Context, pd pprofile.Profiles, p *plan) error 
 			}
 		}
 	}
-	if p.stamped > 0 || p.dry > 0 {
-		r.Units.Settle(p.verdicts, err, p.refusedBefore, p.now)
-	}
+	r.Units.Settle(p.verdicts, err, p.refusedBefore, p.now)
 	return err
 }
 
