@@ -54,7 +54,12 @@ const (
 
 // NewFile returns the document in the file at a path.
 func NewFile(path string) *File {
-	return &File{path: path, disk: make(boundedread.Disk, 1), settle: settle}
+	return &File{path: path, disk: make(boundedread.Disk, 1), settle: func(ctx context.Context) {
+		select {
+		case <-time.After(settleFor):
+		case <-ctx.Done():
+		}
+	}}
 }
 
 // String returns the path.
@@ -85,15 +90,6 @@ func (f *File) Read(ctx context.Context) (document []byte, changed bool, err err
 		data = again
 	}
 	return nil, false, fmt.Errorf("%s: it changed each time that it was read; write another file and rename it", f.path)
-}
-
-func settle(ctx context.Context) {
-	timer := time.NewTimer(settleFor)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }
 
 // read reads the file. If an earlier read has not returned, it waits for that read first.
