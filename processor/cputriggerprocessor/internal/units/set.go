@@ -9,6 +9,7 @@ package units
 import (
 	"cmp"
 	"errors"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -278,26 +279,20 @@ func (s *Set) TakeAdded() []*Unit {
 	return added
 }
 
-// Reading is one monitor's reading of a unit.
-type Reading struct {
-	monitor.Result
-	Value float64 // the value since the previous reading, which Observe sets
-	Known bool    // Value is set
-}
-
 // Readings are the readings of a unit at one time.
 type Readings struct {
 	Unit      *Unit
 	Time      time.Time
-	Readings  []Reading // one per monitor
+	Results   []monitor.Result
+	Values    []float64 // values since the previous reading, which Observe sets; NaN: not known
 	UserShare float64   // user share of its CPU time; below 0: not known
 	Started   time.Time // start of its first process; zero: not known
 	Gone      bool      // the unit is gone
 	Shown     bool      // the debug log shows the unit
 }
 
-// Observe passes the readings of several units to the decision core. It sets Value and
-// Known of each reading, and sets Gone for units that were removed.
+// Observe passes the readings of several units to the decision core. It sets Values, and
+// sets Gone for units that were removed.
 func (s *Set) Observe(monitors []string, of []Readings) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -311,15 +306,17 @@ func (s *Set) Observe(monitors []string, of []Readings) {
 }
 
 func (u *Unit) observe(monitors []string, r *Readings) {
-	for m := range r.Readings {
-		reading := &r.Readings[m]
-		if reading.Err != nil {
+	for m, result := range r.Results {
+		r.Values[m] = math.NaN()
+		if result.Err != nil {
 			continue
 		}
-		if reading.Restarted {
+		if result.Restarted {
 			u.decision.Restart(monitors[m])
 		}
-		reading.Value, reading.Known = u.decision.Observe(monitors[m], trigger.Reading{Time: reading.Reading.Time, Num: reading.Reading.Num, Den: reading.Reading.Den})
+		if value, ok := u.decision.Observe(monitors[m], trigger.Reading(result.Reading)); ok {
+			r.Values[m] = value
+		}
 		if u.IsProcess() {
 			u.seen = r.Time // the process is running, even if its profiles are rare
 		}

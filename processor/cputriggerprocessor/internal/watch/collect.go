@@ -7,6 +7,7 @@ package watch
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -78,7 +79,6 @@ type Collector struct {
 
 	next     atomic.Pointer[Monitors] // monitors for the next reading; nil: no change
 	watched  []*watched
-	results  []monitor.Result    // of one unit
 	readings []units.Readings    // of one chunk
 	counts   []counters.Readings // per monitor
 	late     bool                // readings were late in the last collection
@@ -119,10 +119,9 @@ func (c *Collector) Collect() {
 		c.change(*next)
 	}
 	if n := len(c.Monitors.Names); c.readings == nil {
-		c.results = make([]monitor.Result, n)
 		c.readings = make([]units.Readings, chunk)
 		for i := range c.readings {
-			c.readings[i].Readings = make([]units.Reading, n)
+			c.readings[i].Results, c.readings[i].Values = make([]monitor.Result, n), make([]float64, n)
 		}
 		c.counts = make([]counters.Readings, n)
 	}
@@ -161,21 +160,20 @@ type lateness struct {
 
 // read takes the readings of one unit. It returns the reading with the longest delay.
 func (c *Collector) read(w *watched, out *units.Readings) (worst lateness) {
-	clear(out.Readings)
-	*out = units.Readings{Unit: w.Unit, Readings: out.Readings, UserShare: -1}
+	clear(out.Results)
+	*out = units.Readings{Unit: w.Unit, Results: out.Results, Values: out.Values, UserShare: -1}
 	if w.watcher == nil && !c.open(w, out) {
 		out.Gone = w.gone
 		return lateness{}
 	}
 	now := c.Now()
 	out.Time = now
-	w.watcher.Read(now, c.results[:c.Monitors.Host])
-	c.Requests.Read(w.Name, c.Monitors.Names[c.Monitors.Host:], now, c.Interval, c.results[c.Monitors.Host:])
+	w.watcher.Read(now, out.Results[:c.Monitors.Host])
+	c.Requests.Read(w.Name, c.Monitors.Names[c.Monitors.Host:], now, c.Interval, out.Results[c.Monitors.Host:])
 	w.times.read(now)
 	out.UserShare = w.times.share()
 	restarted := false
-	for m, r := range c.results {
-		out.Readings[m].Result = r
+	for m, r := range out.Results {
 		if errors.Is(r.Err, monitor.ErrGone) {
 			w.gone = true // the unit is gone, so the reading did not fail
 			continue
@@ -212,8 +210,8 @@ func (c *Collector) open(w *watched, out *units.Readings) bool {
 		w.openLogged = true
 		c.Log.Warn("reading failed", zap.String("unit", w.Name), zap.Error(err))
 	}
-	for m := range out.Readings {
-		out.Readings[m].Err = err
+	for m := range out.Results {
+		out.Results[m].Err = err
 		if !w.gone {
 			c.counts[m][counters.ReadingFailed]++
 		}
@@ -287,8 +285,8 @@ func (c *Collector) follow(w *watched, out *units.Readings) {
 		return
 	}
 	warm := false
-	for m, r := range out.Readings {
-		warm = warm || r.Known && r.Value >= c.Monitors.Warm[m]
+	for m, value := range out.Values {
+		warm = warm || value >= c.Monitors.Warm[m]
 	}
 	switch {
 	case !warm:
@@ -306,9 +304,9 @@ func (c *Collector) follow(w *watched, out *units.Readings) {
 			zap.String("by", string(found.By)), zap.String("path", found.Path))
 	}
 	c.logFrom(w)
-	for m, r := range out.Readings {
-		if r.Known {
-			c.Log.Debug("cpu reading", zap.String("unit", w.Name), zap.String("monitor", c.Monitors.Names[m]), zap.Float64("value", reason.Round(r.Value)))
+	for m, value := range out.Values {
+		if !math.IsNaN(value) {
+			c.Log.Debug("cpu reading", zap.String("unit", w.Name), zap.String("monitor", c.Monitors.Names[m]), zap.Float64("value", reason.Round(value)))
 		}
 	}
 }
