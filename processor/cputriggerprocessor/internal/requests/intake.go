@@ -146,8 +146,8 @@ func New(cfg Config) *Intake {
 	return in
 }
 
-// SetConditions replaces all conditions, and keeps the counts of unchanged conditions. On
-// an error, no condition changes.
+// SetConditions replaces all conditions, and keeps the counts of unchanged conditions. The
+// conditions must be valid. On an error, no condition changes.
 func (in *Intake) SetConditions(conditions []Condition) error {
 	p, err := newPlan(conditions)
 	if err == nil {
@@ -195,9 +195,6 @@ func newPlan(conditions []Condition) (*plan, error) {
 
 // selection returns the selection of a condition, and an identifier of the selection.
 func (p *plan) selection(c Condition, uris map[string]uint64) (s selection, id string, err error) {
-	if !Is(c.Monitor) {
-		return s, "", fmt.Errorf("%q is no monitor of requests", c.Monitor)
-	}
 	s.protocol = kinds[c.Monitor].protocol
 	if s.protocol == noProtocol {
 		s.metric, s.quantity = c.Metric, c.quantity()
@@ -207,9 +204,7 @@ func (p *plan) selection(c Condition, uris map[string]uint64) (s selection, id s
 		return s, fmt.Sprintf("%q %q %d", s.metric, s.attributes, s.quantity), nil
 	}
 	s.methods = sorted(c.Methods)
-	if s.statuses, err = statusesOf(s.protocol, c.Statuses); err != nil {
-		return s, "", err
-	}
+	s.statuses, _ = statusesOf(s.protocol, c.Statuses) // Validate has checked them
 	if len(c.URI.List) > 0 || c.URI.Regex != "" {
 		pattern := fmt.Sprintf("%q %q", sorted(c.URI.List), c.URI.Regex)
 		bit, ok := uris[pattern]
