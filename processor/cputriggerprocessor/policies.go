@@ -41,14 +41,7 @@ func (cfg *Config) withPolicies(document []byte) (*Config, error) {
 	if next.Policies, err = decodePolicies(list); err != nil {
 		return nil, err
 	}
-	var faults []error
-	for i := range next.Policies {
-		if err := confmap.Validate(&next.Policies[i]); err != nil { // faults of nested types
-			faults = append(faults, fmt.Errorf("policies[%d]: %w", i, err))
-		}
-	}
-	faults = append(faults, flatten(next.validatePolicies())...)
-	if err := atLines(list, faults); err != nil {
+	if err := atLines(list, flatten(next.validatePolicies())); err != nil {
 		return nil, err
 	}
 	return &next, nil
