@@ -45,7 +45,8 @@ func (q *queue) open(now time.Time, at int64) {
 		c.fire(cause, now)
 	}
 	for _, c := range shut {
-		c.reportShut(now, at)
+		why, _, over := c.obstacle(now, at)
+		c.reportShut(why, over, now, at)
 	}
 }
 
@@ -195,9 +196,6 @@ func (p *places) oldestBaseline() *Opening {
 // closeBaselines closes the unit's baselines, except dry runs.
 func (u *Decision) closeBaselines(now time.Time) {
 	for i := range u.machines {
-		if u.baselines == 0 {
-			return
-		}
 		if m := &u.machines[i]; m.state == Profiling && m.opening.Baseline && m.opening.real() {
 			m.giveWay(now)
 		}

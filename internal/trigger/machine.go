@@ -94,7 +94,7 @@ func (m *machine) evaluate(now time.Time, at int64) {
 	}
 	switch {
 	case m.state == CoolingDown && !held:
-		m.reportRisingEdge(now, at)
+		m.reportShut(RisingEdge, "", now, at)
 	case m.state == Watching && !now.Before(m.notBefore):
 		q := &m.unit.engine.queue
 		q.waiting = append(q.waiting, candidate{machine: m})
@@ -326,24 +326,16 @@ func (m *machine) endCooldown() {
 
 // The following methods report without a change of state.
 
-// reportRisingEdge reports that a condition began to hold in CoolingDown.
-func (m *machine) reportRisingEdge(now time.Time, at int64) {
-	m.logged = m.logged.with(RisingEdge)
-	cause, _ := m.hottest(true, at)
-	m.report(Transition{Time: now, From: CoolingDown, Reason: RisingEdge, Cause: cause})
-}
-
-// reportShut reports why the gate stays shut in Watching although a condition holds. It
-// reports each obstacle once.
-func (m *machine) reportShut(now time.Time, at int64) {
-	why, _, budget := m.obstacle(now, at)
+// reportShut reports why the gate stays shut in Watching or CoolingDown although a
+// condition holds. It reports each reason once. budget is set for OverBudget.
+func (m *machine) reportShut(why Reason, budget string, now time.Time, at int64) {
 	if m.logged.has(why) {
 		return
 	}
 	again := m.logged != 0
 	m.logged = m.logged.with(why)
 	cause, _ := m.hottest(true, at)
-	m.report(Transition{Time: now, From: Watching, Reason: why, Cause: cause, Budget: budget, Repeated: again})
+	m.report(Transition{Time: now, From: m.state, Reason: why, Cause: cause, Budget: budget, Repeated: again})
 }
 
 // report sets the transition's unit, policy and new state. The next call that returns

@@ -32,7 +32,7 @@ const (
 	// next state is always Watching. A baseline returns to the previous state. giveWay
 	// also closes a baseline, when a condition holds or another unit needs its place.
 	Profiling
-	// CoolingDown: reportRisingEdge reports rising edges, but they do not open the gate.
+	// CoolingDown: reportShut reports rising edges, but they do not open the gate.
 	//
 	// endCooldown enters Watching when the cooldown since the last opening is over.
 	// openBaseline enters Profiling, and the cooldown continues during the baseline.
