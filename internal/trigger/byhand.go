@@ -102,25 +102,15 @@ func (u *Decision) CloseGate(key string, now time.Time) *Opening {
 	if m == nil || !now.Before(m.opening.Until()) {
 		return nil
 	}
-	u.leave(m, func(m *machine) { m.closeByHand(now) })
+	m.closeByHand(now)
 	return m.opening
-}
-
-// leave removes the machine from byHand. It first calls
-// closing, which must close the opening of the machine.
-func (u *Decision) leave(m *machine, closing func(*machine)) {
-	closing(m)
-	n := slices.Index(u.byHand, m)
-	u.byHand = slices.Delete(u.byHand, n, n+1)
 }
 
 // expireByHand closes the openings by hand and by alert whose planned end has passed.
 func (u *Decision) expireByHand(now time.Time) {
-	for i := 0; i < len(u.byHand); {
-		if m := u.byHand[i]; now.Before(m.opening.Until()) {
-			i++
-		} else {
-			u.leave(m, (*machine).expire)
+	for _, m := range slices.Clone(u.byHand) {
+		if !now.Before(m.opening.Until()) {
+			m.expire()
 		}
 	}
 }

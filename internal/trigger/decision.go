@@ -95,7 +95,7 @@ func (u *Decision) abort(now time.Time, why Reason) {
 		}
 	}
 	for len(u.byHand) > 0 {
-		u.leave(u.byHand[0], func(m *machine) { m.abort(now, why) })
+		u.byHand[0].abort(now, why)
 	}
 }
 

@@ -286,6 +286,9 @@ func (m *machine) close(at time.Time, why Reason) {
 	if o.real() {
 		m.unit.engine.places.give(o)
 	}
+	if o.Manual {
+		m.unit.byHand = slices.DeleteFunc(m.unit.byHand, func(other *machine) bool { return other == m })
+	}
 	o.freeService()
 	if o.cools() {
 		m.coolService()
