@@ -38,21 +38,19 @@ type Monitor struct {
 
 // plannedTest is a compiled Test. The window of tests[i] is windows[i] of each History.
 type plannedTest struct {
+	Kind
 	limit    float64 // the threshold, adjusted by the largest rounding error
 	inverse  float64 // 1 / threshold
 	releases bool
 	release  float64 // ReleaseBelow minus the largest rounding error
 	count    int     // 0 for a mean
-	gauge    bool
-	sparse   bool
-	whole    bool  // the newest reading is the mean
-	span     int64 // ticks
-	near     int64 // ticks, the allowed distance of a reading from the start of the span
-	slack    int64 // ticks, the allowed jitter of tickers
-	enough   int   // number of readings that the mean of a gauge needs
-	tick     int64 // ns
-	interval int64 // ns
-	fresh    int64 // ns, the largest age of the newest reading
+	span     int64   // ticks
+	near     int64   // ticks, the allowed distance of a reading from the start of the span
+	slack    int64   // ticks, the allowed jitter of tickers
+	enough   int     // number of readings that the mean of a gauge needs
+	tick     int64   // ns
+	interval int64   // ns
+	fresh    int64   // ns, the largest age of the newest reading
 }
 
 // NewMonitor returns a plan without tests. One reading is expected per interval. Readings
@@ -105,7 +103,7 @@ func (m *Monitor) plan(t Test) plannedTest {
 	p := plannedTest{
 		limit:   t.Threshold + 1e-6*t.Threshold + 1e-9*m.kind.Scale,
 		inverse: inverse(t.Threshold),
-		count:   t.Count, gauge: m.kind.Gauge, sparse: m.kind.Sparse, whole: m.kind.Whole,
+		count:   t.Count, Kind: m.kind,
 		span:     int64(t.Span()) / m.tick,
 		near:     (int64(m.interval) + m.slack) / m.tick,
 		slack:    m.slack / m.tick,

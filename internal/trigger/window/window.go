@@ -86,7 +86,7 @@ func (w *window) advance(t *plannedTest, r *readings) {
 		w.popThrough(t, r, r.tick-t.span)
 		return
 	}
-	if t.whole {
+	if t.Whole { // the newest reading is the mean
 		for w.head+1 < r.last {
 			w.pop(t, r)
 		}
@@ -110,9 +110,9 @@ func (w *window) advance(t *plannedTest, r *readings) {
 	}
 	// The history must cover the span, with a reading near its start.
 	off := w.headTick - start
-	w.ready = (w.weight > 0 || t.sparse && w.weighing == 0) && r.since <= start+t.slack && -t.near <= off && off <= t.near &&
+	w.ready = (w.weight > 0 || t.Sparse && w.weighing == 0) && r.since <= start+t.slack && -t.near <= off && off <= t.near &&
 		2*(r.tick-w.headTick) >= t.span
-	if t.gauge {
+	if t.Gauge {
 		w.ready = w.ready && w.readings >= t.enough
 	}
 }
