@@ -131,7 +131,7 @@ type places struct {
 	openings  int
 	byHand    int
 	alerts    int
-	baselines []*Opening
+	baselines []*Opening // in the order in which they opened
 }
 
 // available reports whether the unit already has a place or a place is free.
@@ -148,7 +148,7 @@ func (p *places) take(o *Opening, now time.Time) {
 		u.closeBaselines(now)
 	}
 	if !p.available(u) {
-		p.oldestBaseline().machine.unit.closeBaselines(now)
+		p.baselines[0].machine.unit.closeBaselines(now)
 	}
 	if u.hot+u.baselines == 0 {
 		p.units++
@@ -185,12 +185,6 @@ func (p *places) count(o *Opening, by int) {
 	if o.Alert != "" {
 		p.alerts += by
 	}
-}
-
-func (p *places) oldestBaseline() *Opening {
-	return slices.MinFunc(p.baselines, func(a, b *Opening) int {
-		return cmp.Or(a.FiredAt.Compare(b.FiredAt), cmp.Compare(a.Unit, b.Unit))
-	})
 }
 
 // closeBaselines closes the unit's baselines, except dry runs.
