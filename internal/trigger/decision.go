@@ -293,15 +293,14 @@ func (u *Decision) Openings(dst []*Opening) []*Opening {
 // remember keeps a closed opening for late profiles. Openings of dry runs have a separate
 // limit, so that they never displace an opening of another policy.
 func (u *Decision) remember(o *Opening) {
-	alike, oldest := 0, -1
-	for n, c := range u.closed {
+	alike := 0
+	for _, c := range u.closed {
 		if c.DryRun == o.DryRun {
-			if alike++; oldest < 0 {
-				oldest = n
-			}
+			alike++
 		}
 	}
 	if alike == maxClosed {
+		oldest := slices.IndexFunc(u.closed, func(c *Opening) bool { return c.DryRun == o.DryRun })
 		u.closed = slices.Delete(u.closed, oldest, oldest+1)
 		u.engine.forgottenOpenings++
 	}

@@ -19,6 +19,7 @@ package trigger
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -32,7 +33,6 @@ import (
 type Engine struct {
 	config Config
 	plan   plan
-	newID  func() string
 	clock  clock
 
 	roster  roster
@@ -79,14 +79,14 @@ func New(c Config) (*Engine, error) {
 	if err := c.Validate(); err != nil {
 		return nil, fmt.Errorf("trigger configuration: %w", err)
 	}
-	e := &Engine{config: c, newID: c.NewID, roster: newRoster(c.MaxGone), places: places{ledger: budget.NewLedger(c.Budgets)}}
+	if c.NewID == nil {
+		var n int
+		c.NewID = func() string { n++; return strconv.Itoa(n) }
+	}
+	e := &Engine{config: c, roster: newRoster(c.MaxGone), places: places{ledger: budget.NewLedger(c.Budgets)}}
 	e.services = newServices(e.roster.maxGone, &e.clock)
 	e.dryServices = newServices(e.roster.maxGone, &e.clock)
 	e.plan = newPlan(c, &e.services, &e.dryServices)
-	if e.newID == nil {
-		var n int
-		e.newID = func() string { n++; return strconv.Itoa(n) }
-	}
 	return e, nil
 }
 
@@ -274,15 +274,11 @@ func (r *roster) forget(u *Decision) {
 // forgetDue forgets the gone units whose cooldowns and openings no longer matter. For all
 // other gone units, it forgets only the closed openings that are too old.
 func (r *roster) forgetDue(now time.Time) {
-	for i := len(r.gone.Items) - 1; i >= 0; {
-		u := r.gone.Items[i]
+	for _, u := range slices.Clone(r.gone.Items) {
 		u.forgetClosed(now)
-		if last, _ := u.memory(); now.Before(last) {
-			i--
-			continue
+		if last, _ := u.memory(); !now.Before(last) {
+			r.forget(u)
 		}
-		r.forget(u) // moves another unit to the index i, if a unit is left
-		i = min(i, len(r.gone.Items)-1)
 	}
 }
 

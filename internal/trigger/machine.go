@@ -207,7 +207,7 @@ func (m *machine) openByHand(alert string, duration time.Duration, now time.Time
 // open enters Profiling. The caller sets the opening's cause, end and kind.
 func (m *machine) open(o *Opening, now time.Time, why Reason) {
 	e, from := m.unit.engine, m.state
-	o.ID, o.Unit, o.Policy, o.FiredAt, o.DryRun = e.newID(), m.unit.name, m.policy.Name, now, m.policy.DryRun
+	o.ID, o.Unit, o.Policy, o.FiredAt, o.DryRun = e.config.NewID(), m.unit.name, m.policy.Name, now, m.policy.DryRun
 	o.Types, o.machine = m.policy.Types, m
 	e.opened++
 	o.number = e.opened
