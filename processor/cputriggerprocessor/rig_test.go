@@ -83,15 +83,10 @@ func (e *evenly) Read(b []byte) (int, error) {
 
 func newRig(t *testing.T, yaml string) *rig {
 	t.Helper()
-	return newRigAt(t, yaml, epoch)
-}
-
-func newRigAt(t *testing.T, yaml string, now time.Time) *rig {
-	t.Helper()
 	cfg, err := load(t, yaml)
 	require.NoError(t, err)
 	core, logs := observer.New(zapcore.DebugLevel)
-	r := &rig{t: t, host: identifytest.NewHost(), sink: &consumertest.ProfilesSink{}, logs: logs, telemetry: componenttest.NewTelemetry(), now: now}
+	r := &rig{t: t, host: identifytest.NewHost(), sink: &consumertest.ProfilesSink{}, logs: logs, telemetry: componenttest.NewTelemetry(), now: epoch}
 	set := processor.Settings{ID: processortest.NewNopSettings(metadata.Type).ID, TelemetrySettings: r.telemetry.NewTelemetrySettings()}
 	set.Logger = zap.New(core)
 	next, err := xconsumer.NewProfiles(func(ctx context.Context, pd pprofile.Profiles) error {

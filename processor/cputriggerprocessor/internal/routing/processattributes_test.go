@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package cputriggerprocessor
+package routing
 
 import (
 	"maps"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/hotprofile/hotprofile/internal/identify"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/attributes"
 )
 
@@ -27,22 +28,23 @@ func ofOneProcess(more map[string]any) part {
 
 func TestProcessAttributesAreRemoved(t *testing.T) {
 	for name, c := range map[string]struct {
-		yaml string
+		keep []string
 		kept map[string]any
 	}{
-		"all by default": {"", nil},
-		"but those kept": {"keep_process_attributes: [process.pid, process.executable.path]", map[string]any{"process.pid": int64(100), "process.executable.path": "/x"}},
+		"all by default": {nil, nil},
+		"but those kept": {[]string{"process.pid", "process.executable.path"}, map[string]any{"process.pid": int64(100), "process.executable.path": "/x"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, c.yaml)
+			r := newRig(t, policy("cpu", 1))
+			r.router.Remove = attributes.NewFilter(c.keep)
 			r.fire(containerA)
-			require.NoError(t, r.send(batch(t, r.now.Add(time.Second), ofOneProcess(map[string]any{"container.id": containerA}))))
+			r.send(batch(t, r.now.Add(time.Second), ofOneProcess(map[string]any{"container.id": containerA})))
 			want := map[string]any{
 				"container.id": containerA, "service.name": "checkout", "process.executable.name": "checkout",
 				"process.runtime.name": "go", "hotprofile.trigger.policy": "cpu", "hotprofile.trigger.kind": "hot",
 			}
 			maps.Copy(want, c.kept)
-			for _, p := range allProfiles(r.received()) {
+			for _, p := range decode(r.received()) {
 				require.Equal(t, want, p.resource)
 			}
 		})
@@ -50,50 +52,51 @@ func TestProcessAttributesAreRemoved(t *testing.T) {
 }
 
 func TestProcessAttributesOfARecordedProfileAreRemoved(t *testing.T) {
-	r := newRig(t, "")
+	r := newRig(t, policy("cpu", 1))
 	r.watch(containerA)
-	r.source.cores[containerA] = 1.9
-	for len(r.log("gate opened")) == 0 {
-		require.NoError(t, r.send(batch(t, r.now, ofOneProcess(map[string]any{"container.id": containerA}))))
+	r.cores[containerA] = 1.9
+	for len(r.openings(containerA)) == 0 {
+		r.send(batch(t, r.now, ofOneProcess(map[string]any{"container.id": containerA})))
 		require.Empty(t, r.sink.AllProfiles())
-		for _, data := range r.p.recorder.All() { // a remaining string would require a copy when the profile is sent
+		for _, data := range r.recorder.All() { // a remaining string would require a copy when the profile is sent
 			require.NotContains(t, string(data), "process.pid")
 			require.Contains(t, string(data), "process.executable.name")
 		}
 		r.run(5 * time.Second)
 	}
-	r.drain()
-	for _, p := range allProfiles(r.received()) {
+	for _, p := range decode(r.received()) {
 		require.NotContains(t, p.resource, "process.pid")
 		require.Equal(t, containerA, p.attributes["hotprofile.unit"])
 	}
 }
 
 func TestProfilesThatPassUnmatchedKeepTheirProcessAttributes(t *testing.T) {
-	r := newRig(t, "unmatched: pass")
+	r := newRig(t)
+	r.router.PassUnmatched = true
 	sent := ofOneProcess(map[string]any{"host.name": "elsewhere"})
-	require.NoError(t, r.send(batch(t, r.now, sent)))
+	r.send(batch(t, r.now, sent))
 	want := maps.Clone(sent.attributes)
 	want["process.pid"] = int64(100)
 	delete(want, "process.linux.cgroup")
 	all := r.sink.AllProfiles()
 	require.Len(t, all, 1)
-	require.Equal(t, want, allProfiles(all[0])[0].resource)
+	require.Equal(t, want, decode(all[0])[0].resource)
 }
 
 // TestUnitsOfProcessesAreToldApartWithoutTheirPID checks that profiles contain the name
 // of their unit if the scope is process. The resource then does not need the pid.
 func TestUnitsOfProcessesAreToldApartWithoutTheirPID(t *testing.T) {
-	r := newRig(t, "scope: process")
+	r := newRig(t, policy("cpu", 1))
+	r.router.Scope = identify.ScopeProcess
+	name := r.host.Processes[100].Name
+	r.cores[name] = 1.9
 	send := func() {
-		require.NoError(t, r.send(batch(t, r.now, part{attributes: map[string]any{"process.pid": 100, "process.executable.name": "checkout"}})))
+		r.send(batch(t, r.now, part{attributes: map[string]any{"process.pid": 100, "process.executable.name": "checkout"}}))
 	}
 	send()
-	name := r.host.Processes[100].Name
-	r.source.cores[name] = 1.9
-	r.runUntil("gate opened", 2*time.Minute)
+	r.runUntil(name, 2*time.Minute, isOpen)
 	send()
-	got := allProfiles(r.received())[0]
+	got := decode(r.received())[0]
 	require.Equal(t, name, got.attributes["hotprofile.unit"])
 	require.NotContains(t, got.resource, "process.pid")
 }

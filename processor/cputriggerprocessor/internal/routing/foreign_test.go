@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package cputriggerprocessor
+package routing
 
 import (
 	"fmt"
@@ -15,12 +15,11 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
-	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/identify"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 	"github.com/hotprofile/hotprofile/internal/trigger"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/attributes"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/recorder"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/routing"
 	"github.com/hotprofile/hotprofile/test/conformancetest"
 )
 
@@ -207,20 +206,20 @@ func TestForeignProfilesAreMatchedSplitAndGated(t *testing.T) {
 		"and read again": func(t *testing.T, f *foreign) pprofile.Profiles { pd := f.received(t); pd.MarkReadOnly(); return pd },
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, "min_age: 0s\nkeep_process_attributes: [process.pid, process.executable.path]\npolicies: [{name: cpu, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}]")
+			r := newRig(t, policy("cpu", 1))
+			r.router.Remove = attributes.NewFilter([]string{"process.pid", "process.executable.path"})
 			r.watch(containerA, service)
 			r.run(5 * time.Second)
 			early := foreignBatch(r.now)
 			want := conformancetest.Contents(early.pd)[:6] // three profiles of each process of the container
 			conformancetest.CheckDictionary(t, early.pd)
-			require.NoError(t, r.send(make(t, early)))
+			r.send(make(t, early))
 			r.checkSum()
-			r.source.cores[containerA] = 2
-			r.runUntil("gate opened", 6*time.Second)
-			r.drain()
+			r.cores[containerA] = 2
+			r.runUntil(containerA, 6*time.Second, isOpen)
 			late := foreignBatch(r.now.Add(time.Second))
 			want = append(want, conformancetest.Contents(late.pd)[:6]...)
-			require.NoError(t, r.send(make(t, late)))
+			r.send(make(t, late))
 
 			var got []map[string]any
 			for _, pd := range r.sink.AllProfiles() {
@@ -238,17 +237,12 @@ func TestForeignProfilesAreMatchedSplitAndGated(t *testing.T) {
 			for _, n := range []int{5, 3, 2} {
 				f := newForeign(r.now)
 				f.process(1, "", "", n)
-				per += int64(routing.CountSamples(f.pd))
+				per += int64(CountSamples(f.pd))
 			}
-			require.EqualValues(t, 2*per, r.samples()["unmatched"])
-			require.Zero(t, r.samples()["filtered"])
-			held, _ := r.held()
-			require.Positive(t, held, "the service's are recorded")
-			why := map[any]bool{}
-			for _, l := range r.log("profiles match no unit") {
-				why[l.ContextMap()["why"]] = true
-			}
-			require.Equal(t, map[any]bool{string(identify.NoWitness): true}, why, "the others may have ended")
+			require.EqualValues(t, 2*per, r.outcomes()["unmatched"])
+			require.Zero(t, r.outcomes()["filtered"])
+			require.Positive(t, r.held(), "the service's are recorded")
+			require.Equal(t, []any{string(identify.NoWitness)}, r.reasonsLogged(), "the others may have ended")
 		})
 	}
 }
@@ -268,10 +262,10 @@ func TestResourcesOfHostsAndPods(t *testing.T) {
 		"a pid that is a text": {map[string]any{"process.pid": "100", "process.executable.name": "checkout"}, identify.NoAttributes},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, "")
-			require.NoError(t, r.send(batch(t, r.now, part{attributes: c.attributes})))
-			require.Equal(t, map[string]int64{"unmatched": 6}, r.samples())
-			require.Equal(t, string(c.why), r.log("profiles match no unit")[0].ContextMap()["why"])
+			r := newRig(t)
+			r.send(batch(t, r.now, part{attributes: c.attributes}))
+			require.Equal(t, map[string]int64{"unmatched": 6}, r.outcomes())
+			require.Equal(t, []any{string(c.why)}, r.reasonsLogged())
 		})
 	}
 }
@@ -316,40 +310,38 @@ func TestBulkSplitOfRandomBatches(t *testing.T) {
 }
 
 func TestBatchOfManyUnits(t *testing.T) {
-	r := newRig(t, "min_age: 0s\nbudgets: {max_concurrent_units: 0}\npolicies: [{name: cpu, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}]")
+	r := newRig(t, policy("cpu", 1))
 	ids := r.manyContainers(500)
 	var parts []part
 	for i, id := range ids {
 		parts = append(parts, inContainer(id))
 		if i%2 == 0 {
-			r.source.cores[id] = 2
+			r.cores[id] = 2
 		}
 	}
 	r.watch(ids...)
 	r.run(4 * time.Second)
-	require.NoError(t, r.send(batch(t, r.now, parts...)))
+	r.send(batch(t, r.now, parts...))
 	recorded := 0
-	for u, data := range r.p.recorder.All() {
+	for u, data := range r.recorder.All() {
 		recorded++
 		pd, err := recorder.Unpack(data)
 		require.NoError(t, err)
 		conformancetest.CheckFatal(t, pd, conformancetest.Options{References: true})
-		require.Equal(t, u.Name(), allProfiles(pd)[0].resource["container.id"])
+		require.Equal(t, u.Name(), decode(pd)[0].resource["container.id"])
 		require.Less(t, pd.Dictionary().StringTable().Len(), 40, "its part of the dictionary alone")
 	}
 	require.Equal(t, 500, recorded)
-	r.runUntil("gate opened", 6*time.Second)
-	r.drain()
+	r.runUntil(ids[0], 6*time.Second, isOpen)
 	require.Len(t, r.sink.AllProfiles(), 250)
-	require.NoError(t, r.send(batch(t, r.now.Add(time.Second), parts...)))
-	out := allProfiles(r.received())
+	r.send(batch(t, r.now.Add(time.Second), parts...))
+	out := decode(r.received())
 	require.Len(t, out, 250)
 	for _, p := range out {
 		require.Equal(t, p.resource["container.id"], p.attributes["hotprofile.unit"])
 	}
-	require.EqualValues(t, 3000, r.samples()["passed"])
-	held, _ := r.held()
-	require.EqualValues(t, 3000, held)
+	require.EqualValues(t, 3000, r.outcomes()["passed"])
+	require.EqualValues(t, 3000, r.held())
 }
 
 // jumped returns t with a wall clock reading that is later by the given duration, as if the
@@ -365,74 +357,65 @@ func TestWallClockJumps(t *testing.T) {
 	require.Equal(t, time.Hour, jumped(now, time.Hour).Round(0).Sub(now.Round(0)))
 	for _, by := range []time.Duration{time.Hour, -time.Hour, 24 * time.Hour, -24 * time.Hour} {
 		t.Run(by.String(), func(t *testing.T) {
-			r := newRigAt(t, "min_age: 0s\npolicies: [{name: cpu, duration: 20s, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}]", time.Now()) // has a monotonic clock
+			short := policy("cpu", 1)
+			short.Duration = 20 * time.Second
+			r := newRigAt(t, time.Now(), trigger.Config{Policies: []trigger.Policy{short}}) // the time has a monotonic clock reading
 			r.watch(containerA)
-			run := func(d time.Duration) {
-				for range int(d / time.Second) {
-					r.now = r.now.Add(time.Second)
-					r.c.Collect()
-				}
-				r.p.evaluate()
-				r.drain()
-			}
 			step := func() {
-				run(5 * time.Second)
-				require.NoError(t, r.send(batch(t, r.now.Round(0), inContainer(containerA))))
+				for range 5 {
+					r.collect()
+				}
+				r.evaluate()
+				r.send(batch(t, r.now.Round(0), inContainer(containerA)))
 			}
 			step()
 			step()
 			r.now = jumped(r.now, by)
 			step()
-			held, _ := r.held()
-			require.EqualValues(t, 12, held, "what was recorded does not age by the wall clock")
-			r.source.cores[containerA] = 2
+			require.EqualValues(t, 12, r.held(), "what was recorded does not age by the wall clock")
+			r.cores[containerA] = 2
 			step()
-			require.Len(t, r.log("gate opened"), 1)
-			require.Len(t, allOut(r), 2)
+			require.Len(t, r.openings(containerA), 1)
+			require.Len(t, decode(r.sink.AllProfiles()...), 2)
 			r.now = jumped(r.now, by)
 			step()
-			require.Len(t, allOut(r), 3, "the gate is open")
+			require.Len(t, decode(r.sink.AllProfiles()...), 3, "the gate is open")
 			r.now = jumped(r.now, -by)
 			step()
-			require.Len(t, allOut(r), 4)
-			require.Empty(t, r.log("gate closed"))
+			require.Len(t, decode(r.sink.AllProfiles()...), 4)
+			require.Len(t, r.openings(containerA), 1)
 			step()
 			step()
-			require.Len(t, r.log("gate closed"), 1)
+			require.Empty(t, r.openings(containerA))
 			step()
-			require.Len(t, allOut(r), 6, "and closes when its time has passed")
+			require.Len(t, decode(r.sink.AllProfiles()...), 6, "and closes when its time has passed")
 		})
 	}
 }
 
-func allOut(r *rig) (out []letOut) {
-	for _, pd := range r.sink.AllProfiles() {
-		out = append(out, allProfiles(pd)...)
-	}
-	return out
-}
-
 func TestBaselineAndManualStamps(t *testing.T) {
-	r := newRig(t, "min_age: 0s\npolicies: [{name: cpu, baseline: {every: 1m, duration: 10s}, any_of: [{monitor: cpu_usage, threshold: 1, average_over: 5s}]}]")
-	r.source.cores[containerA] = 0.2
+	cool := policy("cpu", 1)
+	cool.Baseline = trigger.Baseline{Every: time.Minute, Duration: 10 * time.Second}
+	r := newRig(t, cool)
+	r.cores[containerA] = 0.2
 	r.watch(containerA)
 	for range 40 {
 		r.run(5 * time.Second)
-		require.NoError(t, r.send(batch(t, r.now, inContainer(containerA))))
+		r.send(batch(t, r.now, inContainer(containerA)))
 		r.checkSum()
 	}
 	require.NotEmpty(t, r.sink.AllProfiles(), "a window of a cool time each minute")
-	for _, p := range allOut(r) {
+	for _, p := range decode(r.sink.AllProfiles()...) {
 		require.Equal(t, "baseline", p.attributes["hotprofile.trigger.phase"])
 		require.Equal(t, "cpu", p.attributes["hotprofile.trigger.policy"])
 		require.Equal(t, "cpu_usage", p.attributes["hotprofile.trigger.monitor"])
 		require.Equal(t, "5s average", p.attributes["hotprofile.trigger.window"])
 	}
-	before := len(allOut(r))
-	_, _, err := r.p.units.OpenGate(identify.Identity{Name: containerA, Group: cgroup.Group{ID: containerA}}, trigger.Alert{}, 20*time.Second, r.now)
+	before := len(decode(r.sink.AllProfiles()...))
+	_, _, err := r.units.OpenGate(identify.Identity{Name: containerA, Group: r.host.Groups[containerA]}, trigger.Alert{}, 20*time.Second, r.now)
 	require.NoError(t, err)
-	r.drain()
-	got := allOut(r)[before:]
+	r.sender.Drain(t.Context())
+	got := decode(r.sink.AllProfiles()...)[before:]
 	require.NotEmpty(t, got, "what was recorded leaves at once")
 	p := got[len(got)-1]
 	require.Equal(t, "manual", p.attributes["hotprofile.trigger.monitor"])
