@@ -22,10 +22,12 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/hotprofile/hotprofile/internal/configlog"
+	"github.com/hotprofile/hotprofile/internal/identify"
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/requests"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
 
 // load unmarshals and validates a configuration in the same way as the collector.
@@ -383,6 +385,28 @@ budgets: {max_concurrent_units: 0, max_triggers_per_hour: 60, max_triggers_per_s
 	require.NoError(t, err)
 	require.Equal(t, "256MiB", m["budgets"].(map[string]any)["max_bytes_per_hour"])
 	require.Equal(t, "file_storage/cooldowns", m["storage"])
+}
+
+// TestConfigReachesTheRouterAndTheSelectors checks the keys about profiles, which only the
+// packages of the router and of the units test further.
+func TestConfigReachesTheRouterAndTheSelectors(t *testing.T) {
+	r := newRig(t, `
+scope: process
+unmatched: pass
+keep_process_attributes: [process.pid]
+resource_attributes: [hotprofile.trigger.id]
+policies:
+  - {name: cpu, match: {service.name: checkout}, exclude: {cgroup: /system.slice}, any_of: [{monitor: cpu_usage, threshold: 1}]}
+  - {name: off, enabled: false, match: {service.name: cart}, any_of: [{monitor: cpu_usage, threshold: 1}]}
+`)
+	require.Equal(t, identify.ScopeProcess, r.p.router.Scope)
+	require.True(t, r.p.router.PassUnmatched)
+	require.Equal(t, []string{"hotprofile.trigger.id"}, r.p.router.OnResource)
+	require.NotContains(t, r.p.router.Remove, "process.pid")
+	require.Contains(t, r.p.router.Remove, "process.command")
+	require.Equal(t, []units.PolicyGlobs{{
+		Policy: "cpu", Match: map[string]string{"service.name": "checkout"}, Exclude: map[string]string{"cgroup": "/system.slice"},
+	}}, r.p.cfg.globs())
 }
 
 func TestConfigSaysWhatReplacesKeysThatAreGone(t *testing.T) {
