@@ -4,16 +4,13 @@
 package cputriggerprocessor
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -24,11 +21,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/identify"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/recorder"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/routing"
 	"github.com/hotprofile/hotprofile/test/conformancetest"
-	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
 const fiveSeconds = `
@@ -224,20 +218,6 @@ func TestWhatWaitsForASlowConsumerIsBounded(t *testing.T) {
 	require.True(t, slices.IsSortedFunc(got, time.Time.Compare))
 }
 
-func TestOneHugeBatchIsEvicted(t *testing.T) {
-	r := newRig(t, fiveSeconds+"pre_trigger_memory: 512KiB\n")
-	p := inContainer(containerA)
-	p.events, p.leaves = 5000, 5000
-	require.NoError(t, r.send(batch(t, r.now, p)))
-	require.Equal(t, map[string]int64{"evicted": 5000}, r.samples())
-	held, size := r.held()
-	require.Zero(t, held)
-	require.Zero(t, size)
-	require.NoError(t, r.send(batch(t, r.now, inContainer(containerA))))
-	held, _ = r.held()
-	require.EqualValues(t, 6, held, "the next one fits")
-}
-
 // manyContainers adds n containers to the host.
 func (r *rig) manyContainers(n int) (ids []string) {
 	for i := range n {
@@ -275,80 +255,6 @@ func TestBulkColdUnitsDoNotCostTheHotOneASample(t *testing.T) {
 	fired := r.now
 	require.Equal(t, everyFive(fired.Add(-20*time.Second), fired.Add(-5*time.Second)), r.starts())
 	require.EqualValues(t, 1500, r.samples()["passed"])
-}
-
-func TestColdestUnitGivesWayFirstTiesByName(t *testing.T) {
-	r := newRig(t, fiveSeconds+"pre_trigger_memory: 64KiB\n")
-	ids := r.manyContainers(4)
-	r.watch(ids...)
-	for i, cores := range []float64{0.9, 0.1, 0.1, 0.5} {
-		r.source.cores[ids[i]] = cores
-	}
-	r.run(10 * time.Second)
-	p := func(id string) part {
-		p := inContainer(id)
-		p.events, p.leaves = 80, 80
-		return p
-	}
-	inOrder := func() (out []string) {
-		for u := range r.p.recorder.All() {
-			out = append(out, u.Name()[60:])
-		}
-		slices.Sort(out)
-		return slices.Compact(out)
-	}
-	for _, id := range ids {
-		require.NoError(t, r.send(batch(t, r.now, p(id))))
-	}
-	require.Equal(t, []string{"0001", "0002", "0003", "0004"}, inOrder(), "they fit")
-	var left [][]string
-	for len(inOrder()) > 1 {
-		before := inOrder()
-		r.now = r.now.Add(time.Millisecond)
-		require.NoError(t, r.send(batch(t, r.now, p(ids[0]))))
-		if after := inOrder(); len(after) != len(before) {
-			left = append(left, after)
-		}
-	}
-	require.Equal(t, [][]string{{"0001", "0003", "0004"}, {"0001", "0004"}, {"0001"}}, left)
-	r.checkSum()
-}
-
-// TestMemoryHeldIsMemoryMeasured compares the memory that the recorder counts with
-// the size of the process's heap.
-func TestMemoryHeldIsMemoryMeasured(t *testing.T) {
-	for name, c := range map[string]struct{ units, batches, events int }{
-		"many small units": {2000, 3, 5},
-		"few large ones":   {20, 3, 2000},
-		"many records":     {10, 200, 20},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := newRig(t, fiveSeconds+"pre_trigger_memory: 8GiB\n")
-			ids := r.manyContainers(c.units)
-			r.watch(ids...)
-			template := inContainer(containerA)
-			template.events, template.leaves = c.events, c.events/2
-			src := batch(t, r.now, template)
-			data, err := recorder.Pack(src)
-			require.NoError(t, err)
-			rec := r.p.recorder
-			before := hosttest.Heap()
-			var counts counters.Samples
-			for i := range c.batches {
-				for _, id := range ids {
-					at := r.now.Add(time.Duration(i) * time.Millisecond)
-					// The records have different sizes.
-					r.p.units.Record([]recorder.Capture{{Unit: r.decision(id), Start: at, End: at, Samples: c.events, Data: bytes.Clone(data[:len(data)-i*7%100])[:len(data)-i*7%100]}}, &counts)
-				}
-			}
-			after := hosttest.Heap()
-			samples, size := rec.Held()
-			require.EqualValues(t, c.units*c.batches*c.events, samples)
-			require.InEpsilon(t, after-before, size, 0.04, "held %d, measured %d", size, after-before)
-			r.sent = int(samples)
-			runtime.KeepAlive(rec)
-		})
-	}
 }
 
 func TestBulkRecorderOfUnitsThatComeAndGo(t *testing.T) {
@@ -657,176 +563,6 @@ func TestSenderDoesNotMakeOthersWait(t *testing.T) {
 	require.Eventually(t, func() bool { mu.Lock(); defer mu.Unlock(); return len(got) == 4 }, time.Minute, time.Millisecond)
 	require.Equal(t, everyFive(fired.Add(-10*time.Second), fired.Add(10*time.Second)), got)
 	require.NoError(t, r.p.Shutdown(t.Context()))
-}
-
-// TestShutdownDoesNotWaitForEachRecord uses a next component that returns only when its
-// context is cancelled. All due records share one deadline. Records that were not sent by
-// the deadline are counted as refused.
-func TestShutdownDoesNotWaitForEachRecord(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, fiveSeconds)
-		calls := 0
-		next, err := xconsumer.NewProfiles(func(ctx context.Context, _ pprofile.Profiles) error {
-			calls++
-			<-ctx.Done()
-			return ctx.Err()
-		})
-		require.NoError(t, err)
-		r.p.router.Next = next
-		r.watch(containerA)
-		for hot := range 3 {
-			if hot == 2 {
-				r.source.cores[containerA] = 2
-			}
-			for range 5 {
-				r.now = r.now.Add(time.Second)
-				r.c.Collect()
-			}
-			r.p.evaluate()
-			require.NoError(t, r.send(batch(t, r.now, inContainer(containerA))))
-		}
-		require.Len(t, r.log("gate opened"), 1)
-		due, _ := r.held()
-		require.Greater(t, due, int64(1))
-
-		began := time.Now()
-		require.NoError(t, r.p.Shutdown(context.Background()))
-		require.Equal(t, recorder.ShutdownTimeout, time.Since(began))
-		require.Equal(t, 1, calls)
-		require.Equal(t, due, r.samples()["refused"])
-	})
-}
-
-// severalHot returns units whose gates have just opened, and for which the recorder holds
-// two records each.
-func severalHot(r *rig, n int) (ids []string) {
-	ids = r.manyContainers(n)
-	r.watch(ids...)
-	for hot := range 3 {
-		for range 5 {
-			r.now = r.now.Add(time.Second)
-			r.c.Collect()
-		}
-		r.p.evaluate()
-		for _, id := range ids {
-			require.NoError(r.t, r.send(batch(r.t, r.now, inContainer(id))))
-			if hot == 1 {
-				r.source.cores[id] = 2
-			}
-		}
-	}
-	require.Len(r.t, r.log("gate opened"), n)
-	return ids
-}
-
-// stuck is a next component that blocks and ignores its context for some units.
-type stuck struct {
-	ids   map[string]bool
-	block chan struct{}
-
-	mu         sync.Mutex
-	now, most  int
-	got        map[string][]time.Time
-	withinCall map[string]bool
-	disorder   bool
-}
-
-func (s *stuck) consume(_ context.Context, pd pprofile.Profiles) error {
-	v, _ := pd.ResourceProfiles().At(0).Resource().Attributes().Get("container.id")
-	id := v.Str()
-	s.mu.Lock()
-	s.now++
-	s.most = max(s.most, s.now)
-	s.disorder = s.disorder || s.withinCall[id]
-	s.withinCall[id] = true
-	s.mu.Unlock()
-	if s.ids[id] {
-		<-s.block
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.now--
-	s.withinCall[id] = false
-	for _, p := range allProfiles(pd) {
-		s.got[id] = append(s.got[id], p.Time().AsTime())
-	}
-	return nil
-}
-
-func newStuck(t *testing.T, r *rig) *stuck {
-	s := &stuck{ids: map[string]bool{}, block: make(chan struct{}), got: map[string][]time.Time{}, withinCall: map[string]bool{}}
-	next, err := xconsumer.NewProfiles(s.consume)
-	require.NoError(t, err)
-	r.p.router.Next = next
-	return s
-}
-
-// TestASlowCallHoldsBackItsUnitAlone checks that at most a few calls run at the same
-// time. There is at most one call per unit, because the records of a unit must be sent in
-// order.
-func TestASlowCallHoldsBackItsUnitAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, fiveSeconds)
-		s := newStuck(t, r)
-		ids := severalHot(r, 10)
-		for _, id := range ids[:3] {
-			s.ids[id] = true
-		}
-		r.p.sender.Start()
-		synctest.Wait()
-		require.Equal(t, 3, s.now)
-		require.Len(t, s.got, 7)
-		for _, id := range ids[3:] {
-			require.Len(t, s.got[id], 2)
-			require.True(t, slices.IsSortedFunc(s.got[id], time.Time.Compare))
-		}
-		require.Empty(t, r.log("next component does not return"))
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		require.Len(t, r.log("next component does not return"), 3)
-
-		close(s.block)
-		synctest.Wait()
-		require.Len(t, s.got, 10)
-		for _, id := range ids {
-			require.Len(t, s.got[id], 2)
-			require.True(t, slices.IsSortedFunc(s.got[id], time.Time.Compare))
-		}
-		require.LessOrEqual(t, s.most, 4)
-		require.False(t, s.disorder, "two calls for one unit")
-		held, _ := r.held()
-		require.Zero(t, held)
-		require.NoError(t, r.p.Shutdown(t.Context()))
-	})
-}
-
-// TestShutdownLeavesBehindCallsThatDoNotReturn checks that the records of blocked calls
-// are lost and logged. The records are counted once, even if the calls return later.
-func TestShutdownLeavesBehindCallsThatDoNotReturn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, fiveSeconds)
-		s := newStuck(t, r)
-		ids := severalHot(r, 10)
-		for _, id := range ids {
-			s.ids[id] = true
-		}
-		due, _ := r.held()
-		r.p.sender.Start()
-		synctest.Wait()
-		require.Equal(t, 4, s.now, "as many calls at a time")
-		began := time.Now()
-		require.NoError(t, r.p.Shutdown(context.Background()))
-		require.Equal(t, recorder.ShutdownTimeout+time.Second, time.Since(began))
-		lost := r.log("recorded profiles not sent: the next component did not accept them by the end of the shutdown")
-		require.Len(t, lost, 1)
-		require.EqualValues(t, due, lost[0].ContextMap()["samples"])
-		require.Equal(t, due, r.samples()["refused"])
-		close(s.block)
-		synctest.Wait()
-		require.Len(t, s.got, 4)
-		require.Equal(t, due, r.samples()["refused"], "counted once")
-		require.Zero(t, r.samples()["passed"])
-	})
 }
 
 // TestBulkRecorderInAnyOrder takes random steps. It checks that each sample is either

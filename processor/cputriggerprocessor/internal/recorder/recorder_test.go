@@ -6,6 +6,7 @@ package recorder
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/internal/trigger/window"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
+	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
 // TestSumsInAnyOrder takes random steps. After each step, it compares the recorder's
@@ -113,4 +115,72 @@ func (r *Recorder) check() error {
 			samples, size, queued, len(r.units), heldSamples, heldSize, r.cfg.Memory, len(r.due), len(r.cold.Items))
 	}
 	return nil
+}
+
+func TestOneHugeRecordIsEvicted(t *testing.T) {
+	r := newRig(t, 1, 64<<10)
+	r.put(r.units[0], 64<<10)
+	require.Equal(t, counters.Samples{counters.SampleEvicted: events}, r.counts)
+	samples, size := r.Held()
+	require.Zero(t, samples)
+	require.Zero(t, size)
+	r.put(r.units[0], 1000)
+	samples, _ = r.Held()
+	require.EqualValues(t, events, samples, "the next one fits")
+}
+
+func TestColdestUnitGivesWayFirstTiesByName(t *testing.T) {
+	r := newRig(t, 4, 64<<10)
+	for i, cores := range []float64{0.9, 0.1, 0.1, 0.5} {
+		r.cores[r.units[i]] = cores
+	}
+	r.run()
+	r.run()
+	held := func() (out []string) {
+		for _, u := range r.units {
+			if _, ok := r.Recorder.units[u]; ok {
+				out = append(out, u.Name())
+			}
+		}
+		return out
+	}
+	for _, u := range r.units {
+		r.put(u, 10<<10)
+	}
+	require.Equal(t, []string{"0000", "0001", "0002", "0003"}, held(), "they fit")
+	var left [][]string
+	for before := held(); len(before) > 1; before = held() {
+		r.now = r.now.Add(time.Millisecond)
+		r.put(r.units[0], 10<<10)
+		if after := held(); len(after) != len(before) {
+			left = append(left, after)
+		}
+	}
+	require.Equal(t, [][]string{{"0000", "0002", "0003"}, {"0000", "0003"}, {"0000"}}, left)
+}
+
+// TestMemoryHeldIsMemoryMeasured compares the memory that the recorder counts with
+// the size of the process's heap.
+func TestMemoryHeldIsMemoryMeasured(t *testing.T) {
+	for name, c := range map[string]struct{ units, batches, size int }{
+		"many small units": {2000, 3, 1500},
+		"few large ones":   {20, 3, 100_000},
+		"many records":     {10, 200, 2500},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, c.units, 8<<30)
+			before := hosttest.Heap()
+			for i := range c.batches {
+				r.now = r.now.Add(time.Millisecond)
+				for _, u := range r.units {
+					r.put(u, c.size-i*7%100) // the records have different sizes
+				}
+			}
+			after := hosttest.Heap()
+			samples, size := r.Held()
+			require.EqualValues(t, c.units*c.batches*events, samples)
+			require.InEpsilon(t, after-before, size, 0.04, "held %d, measured %d", size, after-before)
+			runtime.KeepAlive(r)
+		})
+	}
 }
