@@ -6,6 +6,7 @@ package store
 import (
 	"encoding/binary"
 	"errors"
+	"maps"
 	"math"
 	"slices"
 
@@ -20,17 +21,20 @@ type point struct {
 	count          uint32 // number of readings; 0 if their values are not known
 }
 
-// series contains the points of one condition. The field condition is the index of this
-// condition in the unit.
-type series struct {
-	condition int
-	points    []point
+// newPoint returns the point of one reading. An unknown value or threshold is NaN.
+func newPoint(at int64, value, threshold float32) point {
+	p := point{at: at, min: value, mean: value, max: value, threshold: threshold}
+	if value == value {
+		p.count = 1
+	}
+	return p
 }
 
 const (
 	maxBlockPoints = 4096    // points of a condition
 	maxBlockBytes  = 8 << 20 // of a block after decompression
 	pointColumns   = 6
+	droppedBits    = 9 // of a float, in a block
 )
 
 var errBlock = errors.New("damaged block of readings")
@@ -42,28 +46,16 @@ var (
 	unpacker, _ = zstd.NewReader(nil, zstd.WithDecoderMaxMemory(maxBlockBytes), zstd.WithDecoderConcurrency(1))
 )
 
-// short converts a float to an integer that sorts in the same order. It keeps 14 bits
-// after the leading bit. The error is therefore at most 0.004 %.
+// short converts a float to an integer, and keeps 14 bits after the leading bit. The error
+// is therefore at most 0.004 %. Close floats with the same sign become close integers.
 func short(f float32) int64 {
-	const drop = 9
 	if f != f {
-		return 0x7FC00000 >> drop
+		f = float32(math.NaN())
 	}
-	bits := int64(math.Float32bits(f) & 0x7FFFFFFF)
-	bits = min(bits+1<<(drop-1), 0x7F800000) >> drop
-	if math.Signbit(float64(f)) {
-		return -bits
-	}
-	return bits
+	return (int64(math.Float32bits(f)) + 1<<(droppedBits-1)) >> droppedBits
 }
 
-func long(s int64) float32 {
-	const drop = 9
-	if s < 0 {
-		return -math.Float32frombits(uint32(min(-s, 0x7FFFFFFF>>drop)) << drop)
-	}
-	return math.Float32frombits(uint32(min(s, 0x7FFFFFFF>>drop)) << drop)
-}
+func long(s int64) float32 { return math.Float32frombits(uint32(s) << droppedBits) }
 
 // columns returns the numbers of a point. Each number is often 0, or close to the same
 // number of the previous point. Such numbers compress well.
@@ -79,25 +71,28 @@ func pointOf(c [pointColumns]int64) point {
 	}
 }
 
-// appendBlock encodes the readings of a unit in a time span. For each condition,
-// the block contains the index of the condition, the number of points, and the
-// columns of the points. Each column is stored as the differences from point to
-// point. All numbers are varints.
-func appendBlock(b []byte, all []series) []byte {
+// packBlock encodes the points of a unit in a time span, by the index of their condition.
+// It encodes at most the last maxBlockPoints points of a condition. For each condition, the
+// block contains the index of the condition, the number of points, and the columns of the
+// points. Each column is stored as the differences from point to point. All numbers are
+// varints.
+func packBlock(all map[int][]point) []byte {
 	var raw []byte
-	for _, s := range all {
-		raw = binary.AppendVarint(raw, int64(s.condition))
-		raw = binary.AppendVarint(raw, int64(len(s.points)))
+	for _, condition := range slices.Sorted(maps.Keys(all)) {
+		points := all[condition]
+		points = points[max(0, len(points)-maxBlockPoints):]
+		raw = binary.AppendVarint(raw, int64(condition))
+		raw = binary.AppendVarint(raw, int64(len(points)))
 		for column := range pointColumns {
 			last := int64(0)
-			for _, p := range s.points {
+			for _, p := range points {
 				v := p.columns()[column]
 				raw = binary.AppendVarint(raw, v-last)
 				last = v
 			}
 		}
 	}
-	return packer.EncodeAll(raw, b)
+	return packer.EncodeAll(raw, nil)
 }
 
 // readBlock decodes a block, and calls add for each point.

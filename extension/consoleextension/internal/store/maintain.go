@@ -78,31 +78,26 @@ func (s *Store) thin() error {
 // thinSpan merges the blocks of a time span. Each unit gets one block of the next tier. One
 // transaction covers all units whose IDs begin with the same digit.
 func (s *Store) thinSpan(tier int, start int64) error {
-	var at int64
-	var times []int64
-	if err := s.db.each(context.Background(), []any{&at}, func() { times = append(times, at) },
-		"SELECT DISTINCT at FROM blocks WHERE tier = ? AND at >= ? AND at < ?", tier, start, start+tiers[tier+1].span); err != nil {
-		return err
-	}
 	thinned := 0
 	for _, digit := range "0123456789abcdef" {
 		err := s.db.update(func(tx *sql.Tx) error {
 			of := map[string]map[int][]point{}
-			for _, at := range times {
-				rows, err := tx.Query("DELETE FROM blocks WHERE tier = ? AND at = ? AND unit >= ? AND unit < ? RETURNING unit, data", tier, at, string(digit), string(digit)+"~")
-				var unit string
-				var data []byte
-				if err := eachRow(rows, err, []any{&unit, &data}, func() {
-					if of[unit] == nil {
-						of[unit] = map[int][]point{}
-					}
-					if readBlock(data, collect(of[unit])) != nil {
-						s.drop("damaged", 1)
-					}
-					thinned++
-				}); err != nil {
-					return err
+			rows, err := tx.Query("DELETE FROM blocks WHERE tier = ? AND at >= ? AND at < ? AND unit >= ? AND unit < ? RETURNING unit, data",
+				tier, start, start+tiers[tier+1].span, string(digit), string(digit)+"~")
+			var unit string
+			var data []byte
+			if err := eachRow(rows, err, []any{&unit, &data}, func() {
+				thinned++
+				points := of[unit]
+				if points == nil {
+					points = map[int][]point{}
+					of[unit] = points
 				}
+				if readBlock(data, func(condition int, p point) { points[condition] = append(points[condition], p) }) != nil {
+					s.drop("damaged", 1)
+				}
+			}); err != nil {
+				return err
 			}
 			insert, err := tx.Prepare(insertBlock)
 			for unit, points := range of {
@@ -110,7 +105,7 @@ func (s *Store) thinSpan(tier int, start int64) error {
 					points[i] = thinOut(list, tiers[tier+1].step)
 				}
 				if err == nil {
-					_, err = insert.Exec(tier+1, start, unit, appendBlock(nil, inOrder(points)))
+					_, err = insert.Exec(tier+1, start, unit, packBlock(points))
 				}
 			}
 			return err

@@ -62,50 +62,21 @@ func (s *Store) readBlocks(ctx context.Context, tier int, unit UnitID, f func(da
 // encodeHeads moves the readings of all units into blocks. The blocks have the order of
 // their index, which makes the write cheap.
 func (s *Store) encodeHeads(at int64) {
+	points := map[int][]point{}
 	for _, id := range slices.Sorted(maps.Keys(s.units)) {
+		clear(points)
 		u := s.units[id]
-		var all []series
 		for i := range u.Conditions {
-			c := &u.Conditions[i]
-			if len(c.head) == 0 {
-				continue
+			if c := &u.Conditions[i]; len(c.head) > 0 {
+				points[i] = c.head
+				c.head = c.head[:0]
 			}
-			points := make([]point, len(c.head))
-			for j, p := range c.head {
-				points[j] = p.point()
-			}
-			all = append(all, series{i, points})
-			c.head = c.head[:0]
 		}
-		if len(all) > 0 {
-			s.queue(blocksOfReadings, insertBlock, 0, at, string(id), appendBlock(nil, all))
+		if len(points) > 0 {
+			s.queue(blocksOfReadings, insertBlock, 0, at, string(id), packBlock(points))
 		}
 	}
 	s.heads = 0
-}
-
-func (h head) point() point {
-	p := point{at: h.at, min: h.value, mean: h.value, max: h.value, threshold: h.threshold}
-	if h.value == h.value {
-		p.count = 1
-	}
-	return p
-}
-
-// collect returns a callback for readBlock that appends the points to a map.
-func collect(to map[int][]point) func(int, point) {
-	return func(condition int, p point) { to[condition] = append(to[condition], p) }
-}
-
-// inOrder returns the points as series, sorted by condition. Each series contains at most
-// its last maxBlockPoints points.
-func inOrder(points map[int][]point) []series {
-	out := make([]series, 0, len(points))
-	for _, condition := range slices.Sorted(maps.Keys(points)) {
-		list := points[condition]
-		out = append(out, series{condition, list[max(0, len(list)-maxBlockPoints):]})
-	}
-	return out
 }
 
 // loadNewest loads the newest readings of units from the database. It also loads the
@@ -161,18 +132,17 @@ func (s *Store) Trends(ctx context.Context, id UnitID, from, to time.Time, point
 			continue
 		}
 		names[i] = c.Condition
-		for _, h := range c.head {
-			add(0)(i, h.point())
+		for _, p := range c.head {
+			add(0)(i, p)
 		}
 	}
 	s.mu.RUnlock()
-	read := func(tier int, data []byte) {
-		if readBlock(data, add(tier)) != nil {
-			s.drop("damaged", 1)
-		}
-	}
 	for i := range tiers[:peerTier] {
-		if err := s.readBlocks(ctx, i, id, func(data []byte) { read(i, data) }); err != nil {
+		if err := s.readBlocks(ctx, i, id, func(data []byte) {
+			if readBlock(data, add(i)) != nil {
+				s.drop("damaged", 1)
+			}
+		}); err != nil {
 			s.found(err)
 			return nil, fmt.Errorf("read the trends of a unit: %w", err)
 		}
@@ -191,7 +161,6 @@ func (s *Store) Trends(ctx context.Context, id UnitID, from, to time.Time, point
 // 0, it returns all points.
 func trend(list []stepped, from, to time.Time, n int) []Point {
 	slices.SortStableFunc(list, func(a, b stepped) int { return cmp.Compare(a.at, b.at) })
-	list = once(list)
 	gaps := gapsOf(list)
 	n = cmp.Or(max(n, 0), math.MaxInt32)
 	out := sketch(list, gaps, from, to, n)
@@ -201,33 +170,15 @@ func trend(list []stepped, from, to time.Time, n int) []Point {
 	return out
 }
 
-// once merges points with the same time. Such points are two parts of a reading, or
-// a reading that arrived twice.
-func once(list []stepped) []stepped {
-	out := list[:0]
-	for _, p := range list {
-		if n := len(out); n > 0 && out[n-1].at == p.at && out[n-1].tier == p.tier {
-			was := out[n-1]
-			p.threshold = known(was.threshold, p.threshold)
-			if p.count == 0 {
-				p.min, p.mean, p.max, p.count = was.min, was.mean, was.max, was.count
-			}
-			out[n-1] = p
-			continue
-		}
-		out = append(out, p)
-	}
-	return out
-}
-
 // gapsOf returns the gap limit of each tier, in seconds. If two points are further apart
 // than the limit, there is a gap between them. The limit is three times the median distance
-// of the readings, plus 5 seconds. In a thinned tier, one step is added.
+// of the readings, plus 5 seconds. In a thinned tier, one step is added. Points with the
+// same time are two parts of a reading, or a reading that arrived twice.
 func gapsOf(list []stepped) (gaps [peerTier]int64) {
 	var distances [peerTier][]int64
 	for i := 1; i < len(list); i++ {
-		if t := list[i].tier; t == list[i-1].tier {
-			distances[t] = append(distances[t], (list[i].at-list[i-1].at)/max(int64(list[i].count), 1))
+		if t, d := list[i].tier, list[i].at-list[i-1].at; t == list[i-1].tier && d > 0 {
+			distances[t] = append(distances[t], d/max(int64(list[i].count), 1))
 		}
 	}
 	usual := int64(10)

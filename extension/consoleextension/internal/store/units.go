@@ -45,13 +45,7 @@ type condition struct {
 	Condition
 	Seen   int64 // by the clock; 0 marks a free slot
 	newest Reading
-	head   []head // readings that are not yet in a block
-}
-
-// head is a reading that is not yet in a block.
-type head struct {
-	at               int64 // in seconds since 1970
-	value, threshold float32
+	head   []point // readings that are not yet in a block
 }
 
 type state struct {
@@ -116,8 +110,8 @@ func (s *Store) reading(u *unit, r Reading) {
 		c.newest.At, c.newest.Value = r.At, r.Value
 	}
 	if n := len(c.head); n > 0 && c.head[n-1].at == at {
-		h := &c.head[n-1]
-		h.value, h.threshold = known(h.value, float32(r.Value)), known(h.threshold, float32(r.Threshold))
+		last := &c.head[n-1]
+		*last = newPoint(at, known(last.mean, float32(r.Value)), known(last.threshold, float32(r.Threshold)))
 		return
 	}
 	if len(c.head) >= maxSeriesHead || s.heads >= maxHead {
@@ -125,7 +119,7 @@ func (s *Store) reading(u *unit, r Reading) {
 		return
 	}
 	s.heads++
-	c.head = append(c.head, head{at, float32(r.Value), float32(r.Threshold)})
+	c.head = append(c.head, newPoint(at, float32(r.Value), float32(r.Threshold)))
 }
 
 // known returns b, or a if b is NaN.
