@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -49,8 +50,10 @@ type database struct {
 	now    func() time.Time
 	noSync bool
 
-	turn *semaphore.Weighted // held while sql is used; waiting for it ends with a context
-	sql  *sql.DB             // nil if the file could not be opened again
+	turn    *semaphore.Weighted // held while sql is used; waiting for it ends with a context
+	sql     *sql.DB             // nil if the file could not be opened again
+	damaged atomic.Bool         // the file was found damaged, and must be replaced
+	poke    func()              // makes the writer write, which replaces a damaged file
 }
 
 // connect opens a database with a single connection. It creates a missing file so that
@@ -112,8 +115,8 @@ func damage(err error) error {
 
 // openDatabase opens a database. If the file is damaged, openDatabase sets it
 // aside and creates a new database.
-func openDatabase(path string, o Options) (*database, error) {
-	d := &database{path: path, log: o.Logger, now: o.Now, noSync: o.noSync, turn: semaphore.NewWeighted(1)}
+func openDatabase(path string, o Options, poke func()) (*database, error) {
+	d := &database{path: path, log: o.Logger, now: o.Now, noSync: o.noSync, turn: semaphore.NewWeighted(1), poke: poke}
 	err := d.open()
 	if errors.Is(err, errDamaged) {
 		err = d.replace(err)
@@ -161,6 +164,7 @@ func (d *database) open() error {
 func (d *database) replace(cause error) error {
 	_ = d.turn.Acquire(context.Background(), 1) // cannot fail
 	defer d.turn.Release(1)
+	d.damaged.Store(false)
 	if d.sql != nil {
 		_ = d.sql.Close()
 		d.sql = nil
@@ -194,16 +198,21 @@ func (d *database) aside() (files []string) {
 // use calls f with the database. If the database is not open because an earlier
 // attempt failed, use opens it first.
 func (d *database) use(ctx context.Context, f func(*sql.DB) error) error {
-	if err := d.turn.Acquire(ctx, 1); err != nil {
+	err := d.turn.Acquire(ctx, 1)
+	if err != nil {
 		return err
 	}
 	defer d.turn.Release(1)
 	if d.sql == nil {
-		if err := d.open(); err != nil {
-			return err
-		}
+		err = d.open()
 	}
-	return damage(f(d.sql))
+	if err == nil {
+		err = damage(f(d.sql))
+	}
+	if errors.Is(err, errDamaged) && !d.damaged.Swap(true) {
+		d.poke()
+	}
+	return err
 }
 
 // update calls f with a transaction. If f succeeds, update commits the transaction.
@@ -256,12 +265,8 @@ func eachRow(rows *sql.Rows, err error, into []any, f func()) error {
 // shrink returns free pages to the file system. If all is false, shrink has no effect unless
 // at least a quarter of the pages and at least 1024 pages are free.
 func (d *database) shrink(all bool) error {
-	pages, err := d.number(0, "PRAGMA page_count")
-	if err != nil {
-		return err
-	}
-	free, err := d.number(0, "PRAGMA freelist_count")
-	if err != nil || free == 0 || !all && free < max(pages/4, 1024) {
+	many, err := d.number(0, "SELECT freelist_count >= max(page_count / 4, 1024) FROM pragma_freelist_count, pragma_page_count")
+	if err != nil || many == 0 && !all {
 		return err
 	}
 	return d.use(context.Background(), func(db *sql.DB) error {

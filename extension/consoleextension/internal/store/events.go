@@ -48,62 +48,45 @@ func (s *Store) eachEvent(ctx context.Context, of eventTable, subject string, li
 	}
 	var stored int64
 	var data []byte
-	err := s.db.each(ctx, []any{&subject, &stored, &data}, func() {
+	return s.db.each(ctx, []any{&subject, &stored, &data}, func() {
 		if f(subject, stored, data) != nil {
 			s.drop("damaged", 1)
 		}
 	}, query+" ORDER BY id DESC LIMIT ?", append(args, limit)...)
-	s.found(err)
-	return err
-}
-
-// deleteEvents deletes the events that a condition selects. counted reports whether
-// Usage.Dropped counts them.
-func (s *Store) deleteEvents(tx *sql.Tx, counted bool, condition func(eventTable) string) error {
-	for _, t := range eventTables {
-		done, err := tx.Exec("DELETE FROM " + t.name + " WHERE " + condition(t))
-		if err != nil {
-			return err
-		}
-		if n, err := done.RowsAffected(); err == nil && counted {
-			s.drop(t.dropped, int(n))
-		}
-	}
-	return nil
 }
 
 // boundEvents deletes events of tables that have too many. Counting the rows takes some
 // milliseconds, so rows are only counted if their ids show that there may be too many.
 func (s *Store) boundEvents(tx *sql.Tx) error {
 	for _, t := range eventTables {
-		for {
-			var ids sql.NullInt64
-			if err := tx.QueryRow(fmt.Sprintf("SELECT (SELECT max(id) FROM %[1]s) - (SELECT min(id) FROM %[1]s)", t.name)).Scan(&ids); err != nil {
-				return err
-			}
-			if ids.Int64 < t.rows {
+		for deleted := int64(1); deleted > 0; {
+			var ids int64
+			err := tx.QueryRow(fmt.Sprintf("SELECT coalesce((SELECT max(id) FROM %[1]s) - (SELECT min(id) FROM %[1]s), 0)", t.name)).Scan(&ids)
+			if err == nil && ids < t.rows {
 				break
 			}
-			// The largest subject loses at most half of the surplus, and then the next one.
-			done, err := tx.Exec(fmt.Sprintf(`DELETE FROM %[1]s WHERE id IN (SELECT id FROM %[1]s WHERE subject = (
+			if err == nil {
+				// The largest subject loses at most half of the surplus, and then the next one.
+				deleted, err = s.deleteRows(tx, t.dropped, fmt.Sprintf(`DELETE FROM %[1]s WHERE id IN (SELECT id FROM %[1]s WHERE subject = (
 SELECT subject FROM %[1]s GROUP BY subject ORDER BY count(*) DESC LIMIT 1) ORDER BY id LIMIT (
 SELECT max(0, (count(*) - %[2]d + 1) / 2) FROM %[1]s))`, t.name, t.rows))
+			}
 			if err != nil {
 				return err
 			}
-			n, err := done.RowsAffected()
-			if err != nil || n == 0 {
-				break
-			}
-			s.drop(t.dropped, int(n))
 		}
 	}
 	return nil
 }
 
-// oldestTenth selects a tenth of the events of a table.
-func oldestTenth(t eventTable) string {
-	return fmt.Sprintf("id <= (SELECT min(id) + (max(id) - min(id)) / 10 FROM %s)", t.name)
+// forgetEvents deletes the oldest tenth of the events of each table.
+func (s *Store) forgetEvents(tx *sql.Tx) error {
+	for _, t := range eventTables {
+		if _, err := s.deleteRows(tx, t.dropped, fmt.Sprintf("DELETE FROM %[1]s WHERE id <= (SELECT min(id) + (max(id) - min(id)) / 10 FROM %[1]s)", t.name)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // countRefusals counts the refusals of each unit by policy and reason.

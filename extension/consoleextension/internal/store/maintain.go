@@ -5,9 +5,7 @@ package store
 
 import (
 	"cmp"
-	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -23,7 +21,6 @@ func (s *Store) maintain() {
 	}
 	s.measure()
 	if err != nil {
-		s.found(err)
 		s.log.Error("console cannot thin or delete what it keeps", zap.Error(err))
 	}
 }
@@ -43,15 +40,6 @@ func (s *Store) tidy() error {
 		}
 	}
 	return nil
-}
-
-// found marks the database as damaged if err is errDamaged. The writer
-// then sets the database aside.
-func (s *Store) found(err error) {
-	if errors.Is(err, errDamaged) {
-		s.damaged.Store(true)
-		s.poke()
-	}
 }
 
 // thin merges the readings of old time spans into blocks of the next tier.
@@ -108,14 +96,14 @@ func (s *Store) thinSpan(tier int, start int64) error {
 					_, err = insert.Exec(tier+1, start, unit, packBlock(points))
 				}
 			}
+			if thinned == 0 && digit == 'f' {
+				err = fmt.Errorf("%w: blocks are not where the index has them", errDamaged)
+			}
 			return err
 		})
 		if err != nil {
 			return err
 		}
-	}
-	if thinned == 0 {
-		return fmt.Errorf("%w: blocks are not where the index has them", errDamaged)
 	}
 	return nil
 }
@@ -143,7 +131,12 @@ func (s *Store) age() error {
 				return err
 			}
 		}
-		return s.deleteEvents(tx, false, func(eventTable) string { return fmt.Sprint("stored < ", oldest) })
+		for _, t := range eventTables {
+			if _, err := tx.Exec("DELETE FROM "+t.name+" WHERE stored < ?", oldest); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	return cmp.Or(err, s.countRefusals())
 }
@@ -179,7 +172,7 @@ func (s *Store) makeRoom() error {
 	}
 	for tries := 0; s.total() > limit && tries < 10; tries++ {
 		s.forget()
-		err := s.db.update(func(tx *sql.Tx) error { return s.deleteEvents(tx, true, oldestTenth) })
+		err := s.db.update(s.forgetEvents)
 		if err == nil {
 			err = s.writeLocked(false)
 		}
@@ -209,31 +202,26 @@ func (s *Store) forget() {
 
 // dropBlocks deletes blocks of the tiers from first to last if all blocks of these tiers
 // together take more than limit bytes. It begins with the oldest blocks of the last tier,
-// and stops when the remaining blocks take at most nine tenths of limit.
+// until the remaining blocks take at most nine tenths of limit.
 func (s *Store) dropBlocks(what string, limit int64, first, last int) error {
-	type part struct{ tier, at, bytes int64 }
-	var p part
-	var parts []part
-	total := int64(0)
-	err := s.db.each(context.Background(), []any{&p.tier, &p.at, &p.bytes}, func() {
-		parts, total = append(parts, p), total+p.bytes
-	}, "SELECT tier, at, sum(length(data) + 64) FROM blocks WHERE tier BETWEEN ? AND ? GROUP BY tier, at ORDER BY tier DESC, at", first, last)
-	if err != nil || total <= limit {
-		return err
-	}
 	return s.db.update(func(tx *sql.Tx) error {
-		for _, p := range parts {
-			if total <= limit*9/10 {
-				break
-			}
-			if _, err := tx.Exec("DELETE FROM blocks WHERE tier = ? AND at = ?", p.tier, p.at); err != nil {
-				return err
-			}
-			total -= p.bytes
-			s.drop(what, 1)
-		}
-		return nil
+		_, err := s.deleteRows(tx, what, `DELETE FROM blocks WHERE (tier, at) IN (
+	SELECT tier, at FROM (
+		SELECT tier, at, sum(bytes) OVER () AS total, sum(bytes) OVER (ORDER BY tier, at DESC) AS newest FROM (
+			SELECT tier, at, sum(length(data) + 64) AS bytes FROM blocks WHERE tier BETWEEN ?1 AND ?2 GROUP BY tier, at)
+	) WHERE total > ?3 AND newest > ?3 * 9 / 10)`, first, last, limit)
+		return err
 	})
+}
+
+// deleteRows executes a query that deletes rows. It counts the rows in Usage.Dropped.
+func (s *Store) deleteRows(tx *sql.Tx, dropped, query string, args ...any) (n int64, err error) {
+	done, err := tx.Exec(query, args...)
+	if err == nil {
+		n, err = done.RowsAffected()
+		s.drop(dropped, int(n))
+	}
+	return n, err
 }
 
 // full reports whether the store takes more disk space, or has more profiles, than it may.
@@ -251,12 +239,10 @@ func (s *Store) total() int64 {
 func (s *Store) measure() {
 	s.total()
 	oldest := s.clock.now()
-	for i := range tiers[:peerTier] {
-		if at, err := s.db.number(oldest, "SELECT min(at) FROM blocks WHERE tier = ?", i); err == nil {
-			oldest = min(oldest, at)
-		}
-	}
-	if at, err := s.db.number(oldest, "SELECT stored FROM refusals ORDER BY id LIMIT 1"); err == nil {
+	if at, err := s.db.number(oldest, `SELECT min(at) FROM (
+	SELECT min(at) AS at FROM blocks WHERE tier = 0 UNION ALL SELECT min(at) FROM blocks WHERE tier = 1
+	UNION ALL SELECT min(at) FROM blocks WHERE tier = 2
+	UNION ALL SELECT stored FROM refusals WHERE id = (SELECT min(id) FROM refusals))`); err == nil {
 		oldest = min(oldest, at)
 	}
 	s.mu.RLock()

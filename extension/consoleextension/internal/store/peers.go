@@ -252,7 +252,6 @@ func (s *Store) Peers(ctx context.Context, id UnitID, from, to time.Time) ([]Pee
 			add(p)
 		}
 	}); err != nil {
-		s.found(err)
 		return nil, fmt.Errorf("read the peers of a unit: %w", err)
 	}
 	out := make([]Peer, 0, len(all))

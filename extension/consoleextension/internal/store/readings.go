@@ -143,7 +143,6 @@ func (s *Store) Trends(ctx context.Context, id UnitID, from, to time.Time, point
 				s.drop("damaged", 1)
 			}
 		}); err != nil {
-			s.found(err)
 			return nil, fmt.Errorf("read the trends of a unit: %w", err)
 		}
 	}

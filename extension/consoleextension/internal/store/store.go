@@ -95,12 +95,11 @@ type Store struct {
 	waiting     chan struct{} // closed when the next write ends
 	inFlight    chan struct{} // closed when the last write ends; nil before the first
 
-	pokes   chan struct{}
-	stop    chan struct{}
-	done    chan struct{} // closed when the writer ends; nil if it does not run
-	damaged atomic.Bool   // a reader found the database damaged
-	bytes   atomic.Int64  // size of the database and the files that were set aside
-	oldest  atomic.Int64  // time of the oldest data, by the clock
+	pokes  chan struct{}
+	stop   chan struct{}
+	done   chan struct{} // closed when the writer ends; nil if it does not run
+	bytes  atomic.Int64  // size of the database and the files that were set aside
+	oldest atomic.Int64  // time of the oldest data, by the clock
 
 	writing        sync.Mutex // held while the database is changed; guards the fields below
 	setAsides      int
@@ -161,7 +160,7 @@ func (s *Store) open() error {
 	if s.lock, err = lockDirectory(dir); err != nil {
 		return err
 	}
-	if s.db, err = openDatabase(filepath.Join(dir, "console.db"), s.options); err != nil {
+	if s.db, err = openDatabase(filepath.Join(dir, "console.db"), s.options, s.poke); err != nil {
 		return err
 	}
 	s.profiles = newProfileFiles(filepath.Join(dir, profileDirectory), limitsOfProfiles(s.options.MaxBytes), s.log, s.options.Uptime)
@@ -179,7 +178,6 @@ func (s *Store) open() error {
 		return err
 	}
 	if err := s.db.shrink(false); err != nil { // on a full disk, for instance
-		s.found(err)
 		s.log.Warn("console's database not compacted", zap.Error(err))
 	}
 	s.measure()
@@ -242,8 +240,8 @@ func (s *Store) run() {
 	for {
 		select {
 		case <-s.pokes:
-			if s.write(s.damaged.Load()) == nil { // write logs its errors
-				s.found(s.makeRoom())
+			if s.write(s.db.damaged.Load()) == nil { // write logs its errors
+				_ = s.makeRoom() // flush tries again and logs its errors
 			}
 		case <-tick.C:
 			s.flush()
@@ -377,7 +375,7 @@ func (s *Store) write(readings bool) error {
 }
 
 func (s *Store) writeLocked(readings bool) error {
-	if s.damaged.Swap(false) {
+	if s.db.damaged.Load() {
 		s.startAnew(fmt.Errorf("%w: found when it was read", errDamaged))
 	}
 	err := s.writeOnce(readings)
