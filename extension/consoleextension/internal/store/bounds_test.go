@@ -218,7 +218,7 @@ func TestBulkManyRecordsAreWrittenAtOnce(t *testing.T) {
 	require.NoError(t, err)
 	w.writing.Lock()
 	w.mu.Lock()
-	w.saveAll()
+	w.touchAll()
 	w.mu.Unlock()
 	w.writing.Unlock()
 	w.flush()
@@ -259,8 +259,8 @@ func TestRequestsOfOldOpeningsGiveWay(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeWrittenIsBounded checks that the newest statements are kept, and that all
-// records are saved anew if one of them was dropped.
+// TestWhatCannotBeWrittenIsBounded checks that the newest statements are kept, and that
+// records are saved even if statements were dropped.
 func TestWhatCannotBeWrittenIsBounded(t *testing.T) {
 	w := newWorld(t, Options{noSync: true})
 	w.PutOpening(Opening{ID: "o", Unit: unitNamed("a")})

@@ -32,6 +32,7 @@ var (
 // addEvent adds an event. subject is the ID of a unit or of a collector. Events are not in
 // memory, except while they wait for the disk.
 func (s *Store) addEvent(to eventTable, subject, policy, why string, event any) {
+	s.awaited = true
 	s.queue(to.dropped, "INSERT INTO "+to.name+" (subject, stored, policy, why, data) VALUES (?, ?, ?, ?, ?)",
 		subject, s.clock.now(), policy, why, encoded(event))
 }

@@ -16,10 +16,10 @@ const (
 	// starting is the length of the startup phase of a collector, in seconds. All logs of
 	// this phase are kept. Later, only warnings and errors are kept.
 	starting = 120
-	// metricsEvery is the time between two writes of the metrics of instances, in seconds.
-	// The interval can be long, because every export sends the metrics again. Close also
-	// writes the metrics.
-	metricsEvery = 900
+	// seenEvery is the time after which a unit or a collector that still sends data is saved
+	// again, in seconds. The metrics of a collector are saved with it. The interval can be
+	// long, because every export sends the metrics again. Close also saves the metrics.
+	seenEvery = 900
 
 	maxMetricBytes     = 256 // for the attributes of a metric
 	maxMetricAttribute = 8
@@ -32,6 +32,7 @@ type instance struct {
 	Began int64 // start of the collector, by the clock
 
 	seen    int64             // by the clock
+	saved   int64             // value of seen when the collector was last touched
 	started int               // number of startup logs
 	metrics map[string]Metric // the field Metrics is only set in the database
 }
@@ -91,7 +92,7 @@ func (s *Store) PutLogs(of Instance, logs []Log, starts bool) {
 	}
 	if starts {
 		i.Began, i.started = i.seen, 0
-		s.saveInstance(i)
+		s.touch(i)
 	}
 	for _, l := range logs {
 		l.At = s.plausible(l.At)
@@ -127,18 +128,23 @@ func (s *Store) instance(of Instance) *instance {
 		i = &instance{metrics: map[string]Metric{}}
 		i.ID, i.First, i.Began = id, s.options.Now(), s.clock.now()
 		s.instances[id] = i
-		s.saveInstance(i)
+		s.touch(i)
 	}
 	i.Host = cmp.Or(cutText(of.Host, maxName), i.Host)
 	i.Service = cmp.Or(cutText(of.Service, maxName), i.Service)
 	i.Version = cmp.Or(cutText(of.Version, maxName), i.Version)
 	i.seen, i.Last = s.clock.now(), s.options.Now()
+	if i.seen-i.saved >= seenEvery {
+		i.saved = i.seen
+		s.touch(i)
+	}
 	return i
 }
 
 func (s *Store) removeInstance(i *instance) {
 	s.metrics -= len(i.metrics)
 	delete(s.instances, i.ID)
+	delete(s.dirty, i)
 	s.erase(kindInstance, i.ID)
 }
 
@@ -189,8 +195,8 @@ func (i *instance) withMetrics() instance {
 	return out
 }
 
-func (s *Store) saveInstance(i *instance) {
-	s.save(kindInstance, i.ID, "", i.seen, i.withMetrics())
+func (i *instance) record() []any {
+	return []any{kindInstance, i.ID, "", i.seen, encoded(i.withMetrics())}
 }
 
 func (s *Store) loadInstance(key string, _ UnitID, seen int64, data []byte) error {

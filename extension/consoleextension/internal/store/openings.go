@@ -26,7 +26,6 @@ type opening struct {
 	Opening
 	unit   *unit
 	stored int64 // when the opening was added, by the store's clock
-	saved  bool  // the opening is in the database, or queued
 }
 
 // PutOpening adds an opening, or updates an opening with new data. A field of o that is
@@ -63,7 +62,8 @@ func (s *Store) PutOpening(o Opening) bool {
 	was := is.Opening
 	is.learn(o, s)
 	if was.Policy == "" || !reflect.DeepEqual(was, is.Opening) {
-		s.saveOpening(is)
+		s.touch(is)
+		s.awaited = true
 	}
 	return true
 }
@@ -135,7 +135,7 @@ func (s *Store) forgetRequests() {
 		}
 		if with++; with >= maxWithRequests {
 			o.Requests = nil
-			s.saveOpening(o)
+			s.touch(o)
 		}
 	}
 }
@@ -191,6 +191,7 @@ func (s *Store) removeOpening(o *opening) {
 	delete(s.openings, o.ID)
 	s.order = slices.DeleteFunc(s.order, same)
 	o.unit.openings = slices.DeleteFunc(o.unit.openings, same)
+	delete(s.dirty, o)
 	s.erase(kindOpening, o.ID)
 	s.profiles.remove(o.ID)
 }
@@ -247,13 +248,12 @@ func (s *Store) Opening(ctx context.Context, id string) (Opening, error) {
 	return s.public(o), ctx.Err()
 }
 
-func (s *Store) saveOpening(o *opening) {
-	o.saved = true
-	s.save(kindOpening, o.ID, o.unit.ID, o.stored, o.Opening)
+func (o *opening) record() []any {
+	return []any{kindOpening, o.ID, string(o.unit.ID), o.stored, encoded(o.Opening)}
 }
 
 func (s *Store) loadOpening(key string, unit UnitID, stored int64, data []byte) error {
-	o := &opening{unit: s.units[unit], stored: stored, saved: true}
+	o := &opening{unit: s.units[unit], stored: stored}
 	if err := json.Unmarshal(data, &o.Opening); err != nil {
 		return err
 	}

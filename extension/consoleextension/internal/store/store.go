@@ -91,7 +91,8 @@ type Store struct {
 	noRoomUntil int64         // no unit can be removed until then, by the clock
 	queued      []statement   // statements that wait for the next write, oldest first
 	queuedBytes int           // bytes of these statements
-	unsaved     bool          // a record could not wait any longer, so all must be saved anew
+	dirty       map[item]bool // items whose records the next write saves
+	awaited     bool          // Commit waits for the next write
 	waiting     chan struct{} // closed when the next write ends
 	inFlight    chan struct{} // closed when the last write ends; nil before the first
 
@@ -101,11 +102,10 @@ type Store struct {
 	bytes  atomic.Int64  // size of the database and the files that were set aside
 	oldest atomic.Int64  // time of the oldest data, by the clock
 
-	writing        sync.Mutex // held while the database is changed; guards the fields below
-	setAsides      int
-	failing        bool
-	metricsWritten int64
-	blocksWritten  int64 // time of the last blocks, by the clock
+	writing       sync.Mutex // held while the database is changed; guards the fields below
+	setAsides     int
+	failing       bool
+	blocksWritten int64 // time of the last blocks, by the clock
 }
 
 // These are the kinds of records, in the order in which they are loaded.
@@ -116,8 +116,18 @@ const (
 	kindInstance = "instance"
 )
 
+// item is a unit, an opening or a collector in memory.
+type item interface {
+	// record returns the columns of the record that describes the item.
+	record() []any
+}
+
+// saveRecord writes a record: its kind, its key, the unit that it belongs to, if any, the
+// time when it was stored, by the store's clock, and its data.
+const saveRecord = "INSERT OR REPLACE INTO records (kind, key, unit, stored, data) VALUES (?, ?, ?, ?, ?)"
+
 // statement changes the database. If it is dropped because the disk is full, it is counted
-// in Usage.Dropped. A statement of a record has no name there.
+// in Usage.Dropped as dropped, unless dropped is empty.
 type statement struct {
 	dropped, query string
 	args           []any
@@ -187,7 +197,7 @@ func (s *Store) open() error {
 // load reads the records. It counts and deletes records that cannot be used.
 func (s *Store) load() error {
 	s.units, s.openings, s.instances = map[UnitID]*unit{}, map[string]*opening{}, map[string]*instance{}
-	s.order, s.queued, s.queuedBytes, s.blocksWritten = nil, nil, 0, 0
+	s.dirty, s.order, s.queued, s.queuedBytes, s.blocksWritten = map[item]bool{}, nil, nil, 0, 0
 	s.series, s.resources, s.metrics, s.peers = 0, 0, 0, 0
 	var was life
 	newest, bad := int64(0), 0
@@ -260,7 +270,7 @@ func (s *Store) poke() { token.Put(s.pokes) }
 func (s *Store) Commit(ctx context.Context) error {
 	s.mu.RLock()
 	written := s.inFlight
-	if len(s.queued) > 0 {
+	if s.awaited {
 		written = s.waiting
 		s.poke()
 	}
@@ -293,7 +303,10 @@ func (s *Store) Close() error {
 	var err error
 	if s.done != nil {
 		<-s.done
-		s.metricsWritten, s.failing = -metricsEvery, false
+		for _, i := range s.instances {
+			s.touch(i)
+		}
+		s.failing = false
 		err = s.write(true)
 		s.drops.log(s.log)
 	}
@@ -332,20 +345,17 @@ func (s *Store) queue(dropped, query string, args ...any) {
 	for s.queuedBytes > maxQueued {
 		oldest := s.queued[0]
 		s.queued, s.queuedBytes = s.queued[1:], s.queuedBytes-oldest.bytes
-		if s.unsaved = s.unsaved || oldest.dropped == ""; oldest.dropped != "" {
+		if oldest.dropped != "" {
 			s.drop(oldest.dropped, 1)
 		}
 	}
 }
 
-// save writes a record with the next write. unit is the unit that the record belongs to, if
-// any. stored is the time when the record was stored, by the store's clock.
-func (s *Store) save(kind, key string, unit UnitID, stored int64, record any) {
-	s.queue("", "INSERT OR REPLACE INTO records (kind, key, unit, stored, data) VALUES (?, ?, ?, ?, ?)",
-		kind, key, string(unit), stored, encoded(record))
-}
+// touch makes the next write save the record of an item.
+func (s *Store) touch(of item) { s.dirty[of] = true }
 
-// erase deletes a record with the next write.
+// erase deletes a record with the next write. If the disk is full for so long that the
+// deletion is dropped, the record exists again after a restart, until it is too old.
 func (s *Store) erase(kind, key string) {
 	s.queue("", "DELETE FROM records WHERE kind = ? AND key = ?", kind, key)
 }
@@ -353,17 +363,6 @@ func (s *Store) erase(kind, key string) {
 func encoded(record any) string {
 	data, _ := json.Marshal(record) // cannot fail for texts, times and numbers
 	return string(data)
-}
-
-// saveAll makes the next writes save all records. The caller holds the lock.
-func (s *Store) saveAll() {
-	s.metricsWritten = -metricsEvery
-	for _, u := range s.units {
-		u.changed = true
-	}
-	for _, o := range s.order {
-		o.saved = false
-	}
 }
 
 // write writes the records that changed, and the store's clock. If readings is true, write
@@ -395,75 +394,58 @@ func (s *Store) writeLocked(readings bool) error {
 
 func (s *Store) writeOnce(readings bool) error {
 	s.mu.Lock()
-	if readings {
-		s.saveSeen()
-		if !s.failing { // else new readings stay where the pages read them
-			s.blocksWritten = max(s.clock.now(), s.blocksWritten+1)
-			s.encodeHeads(s.blocksWritten)
-			s.encodePeers(s.blocksWritten)
-		}
+	if readings && !s.failing { // else new readings stay where the pages read them
+		s.blocksWritten = max(s.clock.now(), s.blocksWritten+1)
+		s.encodeHeads(s.blocksWritten)
+		s.encodePeers(s.blocksWritten)
 	}
-	s.save(kindLife, "", "", s.clock.now(), life{s.clock.now(), s.options.Now().Unix()})
-	queued, written := s.queued, s.waiting
-	s.queued, s.queuedBytes, s.inFlight, s.waiting = nil, 0, written, make(chan struct{})
+	queued, dirty, written := s.queued, s.dirty, s.waiting
+	s.queued, s.queuedBytes, s.dirty, s.awaited = nil, 0, map[item]bool{}, false
+	s.inFlight, s.waiting = written, make(chan struct{})
 	s.mu.Unlock()
 	defer close(written)
 
 	err := s.db.update(func(tx *sql.Tx) error {
 		prepared := map[string]*sql.Stmt{}
-		for _, of := range queued {
-			var err error
-			if prepared[of.query] == nil {
-				prepared[of.query], err = tx.Prepare(of.query)
+		exec := func(query string, args ...any) (err error) {
+			if prepared[query] == nil {
+				prepared[query], err = tx.Prepare(query)
 			}
 			if err == nil {
-				_, err = prepared[of.query].Exec(of.args...)
+				_, err = prepared[query].Exec(args...)
 			}
-			if err != nil {
+			return err
+		}
+		for _, of := range queued {
+			if err := exec(of.query, of.args...); err != nil {
 				return err
 			}
 		}
-		return s.boundEvents(tx)
+		for of := range dirty {
+			s.mu.RLock()
+			record := of.record()
+			s.mu.RUnlock()
+			if err := exec(saveRecord, record...); err != nil {
+				return err
+			}
+		}
+		now := s.clock.now()
+		return cmp.Or(exec(saveRecord, kindLife, "", "", now, encoded(life{now, s.options.Now().Unix()})), s.boundEvents(tx))
 	})
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if err != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		later := s.queued
-		s.queued, s.queuedBytes = nil, 0
+		s.queued, s.queuedBytes, s.awaited = nil, 0, true
 		for _, of := range append(queued, later...) {
 			s.queue(of.dropped, of.query, of.args...)
 		}
-	} else if s.unsaved {
-		s.unsaved = false
-		s.saveAll()
+		maps.Copy(s.dirty, dirty) // the record of an item that was removed meanwhile also exists again
 	}
 	return err
 }
 
-// saveSeen saves the units that changed, because blocks refer to their conditions. It also
-// saves some of the units whose saved time of last contact is outdated by at least
-// metricsEvery, and openings that saveAll has marked. Every metricsEvery, it saves all
-// collectors. The caller holds the lock.
-func (s *Store) saveSeen() {
-	for _, u := range s.units {
-		if u.changed || u.seen-u.saved >= metricsEvery && s.queuedBytes < maxQueued/8 {
-			s.saveUnit(u)
-		}
-	}
-	for _, o := range s.order {
-		if !o.saved && s.queuedBytes < maxQueued/2 {
-			s.saveOpening(o)
-		}
-	}
-	if now := s.clock.now(); now-s.metricsWritten >= metricsEvery {
-		s.metricsWritten = now
-		for _, i := range s.instances {
-			s.saveInstance(i)
-		}
-	}
-}
-
-// startAnew sets the database aside, and marks all records for writing. The events in the
+// startAnew sets the database aside, and makes the next write save all records. The events in the
 // database are lost. startAnew reports whether there is a new database.
 func (s *Store) startAnew(cause error) bool {
 	if s.setAsides >= maxSetAside {
@@ -476,8 +458,21 @@ func (s *Store) startAnew(cause error) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.saveAll()
+	s.touchAll()
 	return true
+}
+
+// touchAll makes the next write save all records.
+func (s *Store) touchAll() {
+	for _, u := range s.units {
+		s.touch(u)
+	}
+	for _, o := range s.order {
+		s.touch(o)
+	}
+	for _, i := range s.instances {
+		s.touch(i)
+	}
 }
 
 // Usage implements Reader.

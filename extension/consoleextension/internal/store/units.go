@@ -35,8 +35,7 @@ type unit struct {
 	openings []*opening        // in order of arrival
 	refused  map[[2]string]int // number of refusals by policy and reason
 	peers    map[PeerKey]*peer
-	saved    int64 // value of seen in the database, or queued
-	changed  bool  // the next write of readings must save the unit
+	saved    int64 // value of seen when the unit was last touched
 }
 
 // condition is a condition of a unit. Blocks refer to a condition
@@ -153,7 +152,7 @@ func (s *Store) condition(u *unit, of Condition) *condition {
 	}
 	s.series++
 	u.Conditions[free] = condition{Condition: of, Seen: u.seen, newest: Reading{Threshold: math.NaN()}}
-	u.changed = true
+	s.touch(u)
 	return &u.Conditions[free]
 }
 
@@ -171,9 +170,13 @@ func (s *Store) unit(of Unit) *unit {
 		}
 		u = &unit{Unit: Unit{ID: id, Host: strings.Clone(of.Host), Name: strings.Clone(of.Name), First: s.options.Now().UTC()}, states: map[string]state{}}
 		s.units[id] = u
-		s.saveUnit(u)
+		s.touch(u)
 	}
 	u.seen, u.Last = now, s.options.Now().UTC()
+	if now-u.saved >= seenEvery {
+		u.saved = now
+		s.touch(u)
+	}
 	if len(of.Resource) > 0 && !maps.Equal(u.Resource, of.Resource) {
 		s.setResource(u, of.Resource)
 	}
@@ -195,7 +198,7 @@ func (s *Store) setResource(u *unit, all map[string]string) {
 	}
 	s.resources += size - u.bytes
 	u.Resource, u.bytes = kept, size
-	u.changed = true
+	s.touch(u)
 }
 
 // roomForUnit makes room for a unit by removing units that are gone. Units without
@@ -240,6 +243,7 @@ func (s *Store) removeUnit(u *unit) {
 	s.resources -= u.bytes
 	s.peers -= len(u.peers)
 	delete(s.units, u.ID)
+	delete(s.dirty, u)
 	s.erase(kindUnit, string(u.ID))
 }
 
@@ -249,7 +253,7 @@ func (s *Store) removeCondition(u *unit, i int) {
 		s.series--
 		s.heads -= len(c.head)
 		*c = condition{}
-		u.changed = true
+		s.touch(u)
 	}
 }
 
@@ -332,9 +336,8 @@ func (s *Store) Unit(id UnitID) (UnitSummary, error) {
 	return s.summary(u), nil
 }
 
-func (s *Store) saveUnit(u *unit) {
-	u.saved, u.changed = u.seen, false
-	s.save(kindUnit, string(u.ID), u.ID, u.seen, u)
+func (u *unit) record() []any {
+	return []any{kindUnit, string(u.ID), string(u.ID), u.seen, encoded(u)}
 }
 
 // loadUnit adds a unit from the database.
