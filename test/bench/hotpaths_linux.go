@@ -40,7 +40,7 @@ var hotPaths = []hotPath{
 	{pkg: "internal/monitor", shows: "a container's monitors of the default policies", ours: "ThousandCgroups/ContainersWithQuota", baseline: "ThousandCgroups/OnePreadEach", against: "one pread each", per: 1000, unit: "unit"},
 	{pkg: "extension/inlineattributesextension", shows: "attributes of a request inline over HTTP, gzip", ours: "RoundTrip/gzip/inline", baseline: "RoundTrip/gzip/baseline:_marshal_and_compress", against: "marshalling and compressing it", per: 8000, unit: "sample"},
 	{pkg: "internal/otlpprofiles/pprofconv", shows: "a profile added to a pprof file", ours: "Add/add", baseline: "Add/baseline:_copy", against: "copy of it", per: 2000, unit: "sample"},
-	{pkg: "extension/consoleextension/internal/store", shows: "a profile added to the console", ours: "AddSamples/add", baseline: "AddSamples/baseline:_builder", against: "to a pprof file", per: 2000, unit: "sample"},
+	{pkg: "extension/consoleextension/internal/profilefiles", shows: "a profile added to the console", ours: "AddSamples/add", baseline: "AddSamples/baseline:_builder", against: "to a pprof file", per: 2000, unit: "sample"},
 }
 
 // growth lists benchmarks that show how the cost of a hot path grows.

@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pprofile"
 
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/profilefiles"
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
@@ -37,8 +38,8 @@ func Profiles(to *store.Store, pd pprofile.Profiles) {
 
 func addProfile(to *store.Store, d dictionary.Reader, r resource, scope string, p pprofile.Profile) {
 	attributes := pprofconv.Attributes(d, p)
-	in := store.Samples{
-		Opening:    openingOfProfile(attributes, r),
+	opening := openingOfProfile(attributes, r)
+	in := profilefiles.Samples{
 		Origin:     r.all[attr.Origin],
 		Scope:      scope,
 		Executable: cmp.Or(r.all[attr.ExecutablePath], r.all[attr.ExecutableName]),
@@ -47,7 +48,7 @@ func addProfile(to *store.Store, d dictionary.Reader, r resource, scope string, 
 	}
 	for _, part := range pprofconv.PartsOf(d.ProfileType(p), p) {
 		in.Part = part
-		to.AddSamples(in)
+		to.AddSamples(opening, in)
 	}
 }
 

@@ -13,11 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
 // TestAFullDisk fills the disk of a store and then frees the space again.
 func TestAFullDisk(t *testing.T) {
-	dir := onDisk(t)
+	dir := hosttest.OnDisk(t)
 	if dir == "" {
 		return
 	}

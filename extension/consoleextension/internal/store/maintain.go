@@ -164,7 +164,7 @@ func (s *Store) makeRoom() error {
 		return err
 	}
 	removed := 0
-	for s.full() && s.profiles.removeOldest("") {
+	for s.full() && s.profiles.RemoveOldest("") {
 		removed++
 	}
 	if removed > 0 {
@@ -225,14 +225,21 @@ func (s *Store) deleteRows(tx *sql.Tx, dropped, query string, args ...any) (n in
 }
 
 // full reports whether the store takes more disk space, or has more profiles, than it may.
-func (s *Store) full() bool { return s.total() > s.options.MaxBytes || s.profiles.tooMany() }
+func (s *Store) full() bool { return s.total() > s.options.MaxBytes || s.profiles.TooMany() }
+
+// profilesWritten makes room if the files of profiles have filled the store.
+func (s *Store) profilesWritten() {
+	if s.full() {
+		s.poke()
+	}
+}
 
 // total measures the disk space of the database. It returns the disk space
 // of the whole store, in bytes.
 func (s *Store) total() int64 {
 	n := s.db.size()
 	s.bytes.Store(n)
-	return n + s.profileBytes()
+	return n + s.profiles.Size()
 }
 
 // measure updates the recorded size of the database, and the time of the oldest record.

@@ -8,22 +8,29 @@ package store
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/google/pprof/profile"
 
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/profilefiles"
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 )
 
-// ErrNotFound is returned for a unit, an opening or a profile that the store does not
-// contain, or no longer contains.
-var ErrNotFound = errors.New("not found")
+var (
+	// ErrNotFound is returned for a unit, an opening or a profile that the store does not
+	// contain, or no longer contains.
+	ErrNotFound = profilefiles.ErrNotFound
+	// ErrDamaged is returned if no file of a profile can be read.
+	ErrDamaged = profilefiles.ErrDamaged
+)
 
-// ErrDamaged is returned if no file of a profile can be read.
-var ErrDamaged = errors.New("profile damaged on disk")
+// These types describe the profiles of openings.
+type (
+	ProfileKey  = profilefiles.ProfileKey
+	ProfileInfo = profilefiles.ProfileInfo
+)
 
 // UnitID identifies a unit in links. The links stay valid when the collector restarts. A
 // UnitID is the first 16 hexadecimal digits of the SHA-256 hash of host.name, a zero byte
@@ -100,46 +107,6 @@ type Opening struct {
 // Request is one of the slowest requests that were sampled during an opening. The times are
 // in milliseconds.
 type Request = hotunitsextension.Request
-
-// ProfileKey identifies a profile of an opening.
-type ProfileKey struct {
-	// Type is the name of the type in configurations, such as cpu,
-	// off_cpu or alloc_space.
-	Type string
-	// Origin is the value of hotprofile.origin. It is empty for a sampled profile, and
-	// pprof for a profile that the program took itself.
-	Origin string
-	// Scope is the name of the instrumentation scope. This name identifies the profiler.
-	Scope string
-	// Moment is the time of a snapshot, such as a goroutine profile, in nanoseconds. It is
-	// 0 for other types.
-	Moment int64
-}
-
-// ProfileInfo describes a kept profile. If the values are known, the samples of the
-// profile have the labels hotprofile.trigger.phase, thread.name and thread.id.
-type ProfileInfo struct {
-	ProfileKey
-	Unit       string // unit of the values, such as nanoseconds
-	Samples    int64
-	Bytes      int64 // on disk
-	Start, End time.Time
-	Phases     []string // phases with samples: before, both, after, baseline
-	// Incomplete is the number of samples whose stack does not reach the entry function of
-	// the thread. The last of these samples was taken at LastIncomplete.
-	Incomplete     int64
-	LastIncomplete time.Time
-	// CPUTime is the CPU time of the profiled processes according to the
-	// kernel. CPUSampled is the CPU time that the samples represent. Both
-	// times are in nanoseconds.
-	CPUTime, CPUSampled int64
-	// Truncated is the number of samples that were dropped because the opening or the store
-	// was full, or because a write failed.
-	Truncated int64
-	// Damaged is the number of files that could not be read. The samples
-	// in these files are lost.
-	Damaged int
-}
 
 // OpeningQuery selects openings. The zero value selects all openings except baselines.
 type OpeningQuery struct {

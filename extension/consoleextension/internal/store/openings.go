@@ -26,6 +26,8 @@ type opening struct {
 	Opening
 	unit   *unit
 	stored int64 // when the opening was added, by the store's clock
+
+	sampled bool // samples of the opening have arrived since the start
 }
 
 // PutOpening adds an opening, or updates an opening with new data. A field of o that is
@@ -36,28 +38,25 @@ type opening struct {
 func (s *Store) PutOpening(o Opening) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !validID(o.ID) {
-		s.drop("openings", 1)
-		return false
-	}
-	u := s.unit(o.Unit)
-	if u == nil {
-		s.drop("openings", 1)
-		return false
+	return s.putOpening(o) != nil
+}
+
+// putOpening is PutOpening for a caller that holds the lock. It returns nil if the opening
+// is not kept.
+func (s *Store) putOpening(o Opening) *opening {
+	var u *unit
+	if validID(o.ID) {
+		u = s.unit(o.Unit)
 	}
 	is := s.openings[o.ID]
-	switch {
-	case is == nil:
-		is = &opening{unit: u, stored: s.clock.now()}
-		is.ID = strings.Clone(o.ID)
-		is.Triggered = s.options.Now()
-		if !o.Triggered.IsZero() {
-			is.Triggered = s.plausible(o.Triggered)
-		}
-		s.addOpening(is)
-	case is.unit != u:
+	if u == nil || is != nil && is.unit != u {
 		s.drop("openings", 1)
-		return false
+		return nil
+	}
+	if is == nil {
+		is = &opening{unit: u, stored: s.clock.now()}
+		is.ID, is.Triggered = strings.Clone(o.ID), s.plausible(o.Triggered)
+		s.addOpening(is)
 	}
 	was := is.Opening
 	is.learn(o, s)
@@ -65,7 +64,7 @@ func (s *Store) PutOpening(o Opening) bool {
 		s.touch(is)
 		s.awaited = true
 	}
-	return true
+	return is
 }
 
 // learn copies the fields of o that are not zero.
@@ -193,14 +192,14 @@ func (s *Store) removeOpening(o *opening) {
 	o.unit.openings = slices.DeleteFunc(o.unit.openings, same)
 	delete(s.dirty, o)
 	s.erase(kindOpening, o.ID)
-	s.profiles.remove(o.ID)
+	s.profiles.Remove(o.ID)
 }
 
 // public returns the data of an opening for the pages.
 func (s *Store) public(o *opening) Opening {
 	out := o.Opening
 	out.Unit = o.unit.Unit
-	out.Profiles = s.profiles.infos(o.ID)
+	out.Profiles = s.profiles.Infos(o.ID)
 	return out
 }
 

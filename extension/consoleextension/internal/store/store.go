@@ -19,6 +19,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/profilefiles"
 	"github.com/hotprofile/hotprofile/internal/token"
 )
 
@@ -74,7 +75,8 @@ type Store struct {
 	db      *database
 	drops   drops
 
-	profiles *profileFiles
+	profiles *profilefiles.Files
+	noGate   sync.Once
 
 	// mu guards the fields below. It is held briefly, and never while waiting for the disk.
 	mu          sync.RWMutex
@@ -173,8 +175,6 @@ func (s *Store) open() error {
 	if s.db, err = openDatabase(filepath.Join(dir, "console.db"), s.options, s.poke); err != nil {
 		return err
 	}
-	s.profiles = newProfileFiles(filepath.Join(dir, profileDirectory), limitsOfProfiles(s.options.MaxBytes), s.log, s.options.Uptime)
-	s.profiles.dropped = s.drops.add
 	err = s.load()
 	if errors.Is(err, errDamaged) {
 		if err = s.db.replace(err); err == nil {
@@ -184,7 +184,10 @@ func (s *Store) open() error {
 	if err != nil {
 		return err
 	}
-	if err := s.openProfiles(); err != nil {
+	if s.profiles, err = profilefiles.Open(profilefiles.Options{
+		Directory: filepath.Join(dir, "profiles"), MaxBytes: s.options.MaxBytes, Logger: s.log, Uptime: s.options.Uptime,
+		Keep: s.keepProfiles, Dropped: s.drops.add, Written: s.profilesWritten,
+	}); err != nil {
 		return err
 	}
 	if err := s.db.shrink(false); err != nil { // on a full disk, for instance
@@ -297,7 +300,7 @@ func (s *Store) Close() error {
 	default:
 	}
 	if s.done != nil {
-		s.profiles.stop()
+		s.profiles.Close()
 	}
 	close(s.stop)
 	var err error
@@ -481,7 +484,7 @@ func (s *Store) Usage() Usage {
 	age := s.clock.now() - s.oldest.Load()
 	s.mu.RUnlock()
 	return Usage{
-		Bytes: s.bytes.Load() + s.profileBytes(), MaxBytes: s.options.MaxBytes, MaxAge: s.options.MaxAge,
+		Bytes: s.bytes.Load() + s.profiles.Size(), MaxBytes: s.options.MaxBytes, MaxAge: s.options.MaxAge,
 		Oldest:  s.options.Now().Add(-time.Duration(max(age, 0)) * time.Second),
 		Dropped: s.drops.all(),
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/flame"
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/profilefiles"
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 )
@@ -78,7 +79,7 @@ func typeOf(name string) profileType {
 func sortProfiles(profiles []store.ProfileInfo) []store.ProfileInfo {
 	profiles = slices.Clone(profiles)
 	slices.SortStableFunc(profiles, func(a, b store.ProfileInfo) int {
-		return cmp.Or(cmp.Compare(typeRank(a.Type), typeRank(b.Type)), store.CompareKeys(a.ProfileKey, b.ProfileKey))
+		return cmp.Or(cmp.Compare(typeRank(a.Type), typeRank(b.Type)), profilefiles.CompareKeys(a.ProfileKey, b.ProfileKey))
 	})
 	return profiles
 }

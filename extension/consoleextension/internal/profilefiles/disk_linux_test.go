@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package store
+package profilefiles
 
 import (
 	"bufio"
@@ -10,40 +10,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pprofile"
-	"golang.org/x/sys/unix"
 
 	"github.com/hotprofile/hotprofile/test/hosttest"
 	"github.com/hotprofile/hotprofile/test/pprofstest"
 )
-
-// onDisk runs the rest of a test in a child process that has its own mount namespace and
-// its own disk of 1 MiB. In the child, onDisk returns the directory of the disk. In the
-// parent, onDisk returns "", and the test must return.
-func onDisk(t *testing.T) string {
-	t.Helper()
-	const variable = "HOTPROFILE_TEST_DISK"
-	if dir := os.Getenv(variable); dir != "" {
-		require.NoError(t, unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, ""))
-		require.NoError(t, unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"))
-		return dir
-	}
-	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
-	cmd.Env = append(os.Environ(), variable+"="+t.TempDir())
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
-	out, err := cmd.CombinedOutput()
-	if os.Geteuid() != 0 && err != nil {
-		hosttest.SkipUnprivileged(t, "a mount namespace: %v", err)
-	}
-	require.NoError(t, err, "%s", out)
-	t.Logf("%s", out)
-	return ""
-}
 
 // incompressible returns a request that becomes a file of more than n bytes.
 func incompressible(t *testing.T, attributes map[string]string, n int) pprofile.Profiles {
@@ -64,7 +39,7 @@ func incompressible(t *testing.T, attributes map[string]string, n int) pprofile.
 }
 
 func TestFullDiskLosesTheOldestProfilesAndNotTheNewest(t *testing.T) {
-	dir := onDisk(t)
+	dir := hosttest.OnDisk(t)
 	if dir == "" {
 		return
 	}
@@ -75,16 +50,16 @@ func TestFullDiskLosesTheOldestProfilesAndNotTheNewest(t *testing.T) {
 		attributes := phased(fmt.Sprint("t", i), "both")
 		attributes["hotprofile.trigger.time"] = at.UTC().Format(time.RFC3339)
 		for _, s := range samplesOf(incompressible(t, attributes, 100<<10)) {
-			f.add(s)
+			f.Add(s.opening, s.Samples)
 		}
 		f.later(f.limits.flush)
 		require.Zero(t, f.truncated(fmt.Sprint("t", i)))
 	}
-	require.Empty(t, f.infos("t0"))
+	require.Empty(t, f.Infos("t0"))
 	left := 0
 	for i := range openings {
 		id := fmt.Sprint("t", i)
-		infos := f.infos(id)
+		infos := f.Infos(id)
 		if left > 0 {
 			require.NotEmpty(t, infos, "%s is newer than one that is left", id)
 		}
@@ -95,13 +70,13 @@ func TestFullDiskLosesTheOldestProfilesAndNotTheNewest(t *testing.T) {
 	}
 	require.Greater(t, left, 3)
 	require.EqualValues(t, map[string]int64{DroppedProfiles: openings - int64(left)}, f.dropped)
-	f = openFiles(t, f.dir, nil)
+	f = openFiles(t, f.options.Directory, nil)
 	require.Len(t, f.openings, left)
 	require.Empty(t, f.dropped)
 }
 
 func TestDiskThatIsFullOfOthersLosesSamplesAndSaysSo(t *testing.T) {
-	dir := onDisk(t)
+	dir := hosttest.OnDisk(t)
 	if dir == "" {
 		return
 	}
@@ -123,7 +98,7 @@ func TestDiskThatIsFullOfOthersLosesSamplesAndSaysSo(t *testing.T) {
 	require.NoError(t, os.Remove(other.Name()))
 	f.send(pprofstest.Input{Profile: phased("t1", "both"), Hot: 1})
 	f.later(f.limits.flush)
-	f = openFiles(t, f.dir, nil)
+	f = openFiles(t, f.options.Directory, nil)
 	require.Equal(t, map[string]int64{"main.hot both": 4}, byPhase(f.profile("t1", key)))
 	require.EqualValues(t, 1000, f.truncated("t1"))
 }
@@ -133,9 +108,9 @@ func TestDiskThatIsFullOfOthersLosesSamplesAndSaysSo(t *testing.T) {
 func TestKilledWhileItWrites(t *testing.T) {
 	const variable = "HOTPROFILE_TEST_KILLED"
 	if dir := os.Getenv(variable); dir != "" {
-		f := openFiles(t, dir, func(l *profileLimits) { l.segments = 3 })
+		f := openFiles(t, dir, func(l *limits) { l.segments = 3 })
 		before := int64(0)
-		for _, i := range f.infos("t1") {
+		for _, i := range f.Infos("t1") {
 			before += i.Samples
 		}
 		for i := int64(0); ; i++ {
@@ -166,7 +141,7 @@ func TestKilledWhileItWrites(t *testing.T) {
 		}
 		_ = cmd.Wait()
 		f := openFiles(t, dir, nil)
-		info := f.infos("t1")[0]
+		info := f.Infos("t1")[0]
 		require.GreaterOrEqual(t, info.Samples, said)
 		require.Greater(t, said, total)
 		total = info.Samples

@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package store
+package profilefiles
 
 import (
 	"context"
@@ -36,18 +36,18 @@ func FuzzSamples(f *testing.F) {
 		if err != nil {
 			return
 		}
-		f := openFiles(t, t.TempDir(), func(l *profileLimits) { l.profile, l.openingBytes = 256<<10, 64<<10 })
+		f := openFiles(t, t.TempDir(), func(l *limits) { l.profile, l.openingBytes = 256<<10, 64<<10 })
 		sent := int64(0)
 		for range 2 {
 			for _, s := range samplesOf(p) {
 				sent += s.Part.Events(0)
-				f.add(s)
+				f.Add(s.opening, s.Samples)
 			}
 			f.later(f.limits.flush)
 		}
 		check := func() (kept int64) {
 			for id := range f.openings {
-				for _, i := range f.infos(id) {
+				for _, i := range f.Infos(id) {
 					if i.Samples > 0 {
 						p := f.profile(id, i.ProfileKey)
 						require.NoError(t, p.CheckValid())
@@ -66,7 +66,7 @@ func FuzzSamples(f *testing.F) {
 		require.Equal(t, sent, kept+lost)
 		f.later(f.limits.idle)
 		require.Zero(t, f.memory)
-		f = openFiles(t, f.dir, nil)
+		f = openFiles(t, f.options.Directory, nil)
 		require.Equal(t, kept, check())
 		require.Empty(t, f.dropped)
 	})
@@ -97,8 +97,8 @@ func FuzzFiles(f *testing.F) {
 		require.NoError(t, os.WriteFile(outside, content, 0o600))
 		f := openFiles(t, root, nil)
 		for id := range f.openings {
-			for _, i := range f.infos(id) {
-				p, err := f.read(context.Background(), id, i.ProfileKey)
+			for _, i := range f.Infos(id) {
+				p, err := f.Profile(context.Background(), id, i.ProfileKey)
 				if err == nil {
 					require.NoError(t, p.CheckValid())
 				} else {
@@ -106,7 +106,7 @@ func FuzzFiles(f *testing.F) {
 				}
 			}
 		}
-		f.remove("t1")
+		f.Remove("t1")
 		f.emptyTrash()
 		require.FileExists(t, outside)
 		if len(f.openings) == 0 {

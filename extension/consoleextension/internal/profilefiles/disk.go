@@ -1,11 +1,10 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package store
+package profilefiles
 
 import (
 	"bytes"
-	"cmp"
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
@@ -56,7 +55,7 @@ func hashed(texts ...string) string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-func (f *profileFiles) dirOf(id string) string { return filepath.Join(f.dir, hashed(id)) }
+func (f *Files) dirOf(id string) string { return filepath.Join(f.options.Directory, hashed(id)) }
 
 // blocks returns the disk space of a file of n bytes on most filesystems, in bytes.
 func blocks(n int64) int64 { return (n + 4095) / 4096 * 4096 }
@@ -64,31 +63,36 @@ func blocks(n int64) int64 { return (n + 4095) / 4096 * 4096 }
 // openingOverhead is the disk space of an opening's directory and index, in bytes.
 const openingOverhead = 8 << 10
 
-// load reads the indexes. It removes leftovers of a crash, and openings that keep rejects.
-// end is the time at which the last profile of the opening ends.
-func (f *profileFiles) load(keep func(of Opening, end time.Time) bool) error {
-	if err := os.MkdirAll(f.dir, 0o700); err != nil {
+// load reads the indexes. It removes leftovers of a crash, and openings that are not kept.
+func (f *Files) load() error {
+	if err := os.MkdirAll(f.options.Directory, 0o700); err != nil {
 		return fmt.Errorf("make the directory of the console's profiles: %w", err)
 	}
-	entries, err := os.ReadDir(f.dir)
+	entries, err := os.ReadDir(f.options.Directory)
 	if err != nil {
 		return fmt.Errorf("list the console's profiles: %w", err)
 	}
 	for _, e := range entries {
-		dir := filepath.Join(f.dir, e.Name())
+		dir := filepath.Join(f.options.Directory, e.Name())
 		if !e.IsDir() {
 			continue
 		}
 		o, err := f.loadOpening(dir)
+		kept := false
+		if err == nil {
+			if o.of, kept = f.options.Keep(o.Description, o.end()); f.dirOf(o.of.ID) != dir {
+				err = fmt.Errorf("%w: index of opening %.40q", errContent, o.of.ID)
+			}
+		}
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // the collector ended before it wrote the first index
 		case errors.Is(err, errContent):
-			f.log.Error("console's profiles of an opening damaged, removed", zap.String("directory", dir), zap.Error(err))
-			f.dropped(DroppedDamaged, 1)
+			f.options.Logger.Error("console's profiles of an opening damaged, removed", zap.String("directory", dir), zap.Error(err))
+			f.options.Dropped(DroppedDamaged, 1)
 		case err != nil:
 			return fmt.Errorf("read the console's profiles: %w", err)
-		case keep(o.Opening, o.end()):
-			f.openings[o.Opening.ID] = o
+		case kept:
+			f.openings[o.of.ID] = o
 			f.profiles += len(o.Profiles)
 			continue
 		}
@@ -101,37 +105,42 @@ func (f *profileFiles) load(keep func(of Opening, end time.Time) bool) error {
 
 // loadOpening reads the index of a directory. It removes files that
 // the index does not list.
-func (f *profileFiles) loadOpening(dir string) (*openingFiles, error) {
+func (f *Files) loadOpening(dir string) (*opening, error) {
 	content, err := readFile(filepath.Join(dir, indexName), maxIndex)
 	if err != nil {
 		return nil, err
 	}
-	o := &openingFiles{dir: dir, last: f.uptime() - f.limits.idle, kept: true}
+	o := &opening{dir: dir, last: f.options.Uptime() - f.limits.idle}
 	if err := json.Unmarshal(content, o); err != nil {
 		return nil, fmt.Errorf("%w: %w", errContent, err)
 	}
-	if o.Version != indexVersion || o.Opening.ID == "" || f.dirOf(o.Opening.ID) != dir {
-		return nil, fmt.Errorf("%w: index with version %d of opening %.40q", errContent, o.Version, o.Opening.ID)
-	}
-	listed := map[string]bool{indexName: true}
-	o.Profiles = slices.DeleteFunc(o.Profiles, func(p *profileFile) bool { return p == nil })
-	for _, p := range o.Profiles {
-		segments := p.Segments
-		p.Bytes, p.Segments = 0, nil
-		for _, s := range segments {
-			info, err := os.Lstat(filepath.Join(dir, s.Name))
-			if s.Name != filepath.Base(s.Name) || err != nil || !info.Mode().IsRegular() || info.Size() != s.Bytes {
-				p.Damaged++
-				f.logDamaged(o, s, err)
-				continue
-			}
-			listed[s.Name] = true
-			p.Segments = append(p.Segments, s)
-		}
+	if o.Version != indexVersion {
+		return nil, fmt.Errorf("%w: index with version %d", errContent, o.Version)
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
+	}
+	sizes := map[string]int64{} // of regular files
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && info.Mode().IsRegular() {
+			sizes[e.Name()] = info.Size()
+		}
+	}
+	listed := map[string]bool{indexName: true}
+	o.Profiles = slices.DeleteFunc(o.Profiles, func(p *profileFile) bool { return p == nil })
+	for _, p := range o.Profiles {
+		p.Bytes = 0
+		p.Segments = slices.DeleteFunc(p.Segments, func(s segment) bool {
+			size, found := sizes[s.Name]
+			if found && size == s.Bytes {
+				listed[s.Name] = true
+				return false
+			}
+			p.Damaged++
+			f.logDamaged(o, s, fmt.Errorf("it has %d bytes in place of %d", size, s.Bytes))
+			return true
+		})
 	}
 	for _, e := range entries {
 		if !listed[e.Name()] {
@@ -153,7 +162,7 @@ func readFile(path string, limit int64) ([]byte, error) {
 }
 
 // writeSegment writes a profile to a file of an opening.
-func (f *profileFiles) writeSegment(o *openingFiles, p *profileFile, of *profile.Profile, mayMakeRoom bool) (segment, error) {
+func (f *Files) writeSegment(o *opening, p *profileFile, of *profile.Profile, mayMakeRoom bool) (segment, error) {
 	var content bytes.Buffer
 	z, _ := gzip.NewWriterLevel(&content, gzip.BestSpeed)
 	err := of.WriteUncompressed(z)
@@ -168,26 +177,25 @@ func (f *profileFiles) writeSegment(o *openingFiles, p *profileFile, of *profile
 
 // writeFile writes a file of an opening. If the disk is full and mayMakeRoom is true, it
 // removes the oldest profiles and tries again.
-func (f *profileFiles) writeFile(o *openingFiles, name string, content []byte, mayMakeRoom bool) error {
+func (f *Files) writeFile(o *opening, name string, content []byte, mayMakeRoom bool) error {
 	for tries := 0; ; tries++ {
 		err := os.MkdirAll(o.dir, 0o700)
 		if err == nil {
 			err = f.write(filepath.Join(o.dir, name), content)
 		}
 		f.mu.Lock()
-		o.kept = o.kept || err == nil
 		mayMakeRoom = mayMakeRoom && !o.gone
 		f.mu.Unlock()
-		if !mayMakeRoom || !atomicfile.Full(err) || tries == 8 || !f.removeOldest(o.Opening.ID) {
+		if !mayMakeRoom || !atomicfile.Full(err) || tries == 8 || !f.RemoveOldest(o.of.ID) {
 			return err
 		}
-		f.log.Warn("disk full, console's oldest profiles removed", zap.String("directory", f.dir), zap.Error(err))
+		f.options.Logger.Warn("disk full, console's oldest profiles removed", zap.String("directory", f.options.Directory), zap.Error(err))
 		f.emptyTrash()
 	}
 }
 
 // writeIndex writes the index of an opening.
-func (f *profileFiles) writeIndex(o *openingFiles) {
+func (f *Files) writeIndex(o *opening) {
 	f.mu.Lock()
 	if o.gone {
 		f.mu.Unlock()
@@ -208,12 +216,12 @@ func (f *profileFiles) writeIndex(o *openingFiles) {
 	o.dirty = !o.gone
 	f.mu.Unlock()
 	if f.failed() {
-		f.log.Error("console's index of profiles not written", zap.String("directory", o.dir), zap.Error(err))
+		f.options.Logger.Error("console's index of profiles not written", zap.String("directory", o.dir), zap.Error(err))
 	}
 }
 
 // failed marks the disk as failing. It returns true if the disk was not marked before.
-func (f *profileFiles) failed() (first bool) {
+func (f *Files) failed() (first bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	first, f.failing = !f.failing, true
@@ -221,24 +229,24 @@ func (f *profileFiles) failed() (first bool) {
 }
 
 // emptyTrash deletes the files of removed openings.
-func (f *profileFiles) emptyTrash() {
+func (f *Files) emptyTrash() {
 	f.mu.Lock()
 	trash := f.trash
 	f.trash = nil
 	f.mu.Unlock()
 	for _, dir := range trash {
 		if err := os.RemoveAll(dir); err != nil {
-			f.log.Warn("console's old profiles not removed", zap.String("directory", dir), zap.Error(err))
+			f.options.Logger.Warn("console's old profiles not removed", zap.String("directory", dir), zap.Error(err))
 		}
 	}
 }
 
 // merge merges the segments of each profile that has many segments, that gets no more
 // samples, or that has reached a limit.
-func (f *profileFiles) merge() {
+func (f *Files) merge() {
 	var due []func()
 	f.mu.Lock()
-	now := f.uptime()
+	now := f.options.Uptime()
 	for _, o := range f.openings {
 		for _, p := range o.Profiles {
 			if f.failing {
@@ -257,17 +265,17 @@ func (f *profileFiles) merge() {
 }
 
 // mergeProfile merges the segments of a profile into one.
-func (f *profileFiles) mergeProfile(o *openingFiles, p *profileFile) {
+func (f *Files) mergeProfile(o *opening, p *profileFile) {
 	f.mu.Lock()
 	old := slices.Clone(p.Segments)
 	f.mu.Unlock()
-	merged, err := f.plusAll(context.Background(), o, p, old, false)
+	merged, err := f.merged(context.Background(), o, p, old, false)
 	var s segment
 	if merged != nil {
 		s, err = f.writeSegment(o, p, merged, false)
 	}
 	if err != nil && f.failed() { // the next successful write is followed by another attempt
-		f.log.Warn("console's profile files not merged", zap.String("directory", o.dir), zap.Error(err))
+		f.options.Logger.Warn("console's profile files not merged", zap.String("directory", o.dir), zap.Error(err))
 	}
 	if err != nil || merged == nil {
 		return
@@ -286,7 +294,7 @@ func (f *profileFiles) mergeProfile(o *openingFiles, p *profileFile) {
 // damaged removes an unreadable segment from the index. It returns false if the
 // index no longer contains the segment, because another goroutine has merged the
 // segment or has found it damaged.
-func (f *profileFiles) damaged(o *openingFiles, p *profileFile, s segment, cause error) bool {
+func (f *Files) damaged(o *opening, p *profileFile, s segment, cause error) bool {
 	f.mu.Lock()
 	if !slices.Contains(p.Segments, s) {
 		f.mu.Unlock()
@@ -301,26 +309,9 @@ func (f *profileFiles) damaged(o *openingFiles, p *profileFile, s segment, cause
 }
 
 // logDamaged counts and logs a damaged segment.
-func (f *profileFiles) logDamaged(o *openingFiles, s segment, cause error) {
-	f.dropped(DroppedDamaged, 1)
-	f.log.Error("console's profile file damaged, its samples are lost", zap.String("directory", o.dir), zap.String("file", s.Name), zap.Error(cause))
-}
-
-// plus returns a new profile that contains the samples of p and of a segment.
-func (f *profileFiles) plus(o *openingFiles, p *profile.Profile, s segment) (*profile.Profile, error) {
-	add, err := readProfile(filepath.Join(o.dir, s.Name))
-	if err != nil || p == nil {
-		return add, err
-	}
-	start := cmp.Or(min(p.TimeNanos, add.TimeNanos), p.TimeNanos, add.TimeNanos)
-	end := max(p.TimeNanos+p.DurationNanos, add.TimeNanos+add.DurationNanos)
-	merged, err := profile.Merge([]*profile.Profile{p, add})
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errContent, err)
-	}
-	merged.Comments = merged.Comments[:min(len(merged.Comments), maxComments)]
-	merged.TimeNanos, merged.DurationNanos = start, end-start // Merge adds the durations
-	return merged, nil
+func (f *Files) logDamaged(o *opening, s segment, cause error) {
+	f.options.Dropped(DroppedDamaged, 1)
+	f.options.Logger.Error("console's profile file damaged, its samples are lost", zap.String("directory", o.dir), zap.String("file", s.Name), zap.Error(cause))
 }
 
 // maxComments is the maximum number of comments of a profile.

@@ -1,20 +1,22 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package store
+package profilefiles
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"slices"
 
 	"github.com/google/pprof/profile"
 )
 
-// read returns a profile. The caller owns the profile.
-func (f *profileFiles) read(ctx context.Context, id string, key ProfileKey) (*profile.Profile, error) {
+// Profile returns a profile. The caller owns the profile.
+func (f *Files) Profile(ctx context.Context, id string, key ProfileKey) (*profile.Profile, error) {
 	// To limit memory, only one profile is read from disk at a time.
 	if err := f.reading.Acquire(ctx, 1); err != nil {
 		return nil, err
@@ -37,7 +39,7 @@ func (f *profileFiles) read(ctx context.Context, id string, key ProfileKey) (*pr
 		}
 		segments := slices.Clone(p.Segments)
 		f.mu.Unlock()
-		merged, err := f.plusAll(ctx, o, p, segments, tries < 10)
+		merged, err := f.merged(ctx, o, p, segments, tries < 10)
 		if err != nil {
 			return nil, fmt.Errorf("read the console's profile: %w", err)
 		}
@@ -47,26 +49,42 @@ func (f *profileFiles) read(ctx context.Context, id string, key ProfileKey) (*pr
 	}
 }
 
-// plusAll merges the profiles in files. Damaged files are omitted. It returns nil if
+// merged merges the profiles in files. Damaged files are omitted. It returns nil if
 // all files are damaged, or if a file was merged or removed during the call. The
 // caller may then retry with the current files of the profile. If retry is false, a
 // missing file counts as damaged.
-func (f *profileFiles) plusAll(ctx context.Context, o *openingFiles, p *profileFile, files []segment, retry bool) (merged *profile.Profile, err error) {
+func (f *Files) merged(ctx context.Context, o *opening, p *profileFile, files []segment, retry bool) (*profile.Profile, error) {
+	var all []*profile.Profile
+	var start, end int64
 	for _, s := range files {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		next, err := f.plus(o, merged, s)
+		next, err := readProfile(filepath.Join(o.dir, s.Name))
 		missing := errors.Is(err, fs.ErrNotExist)
 		switch {
 		case err == nil:
-			merged = next
+			all = append(all, next)
+			start = cmp.Or(min(start, next.TimeNanos), start, next.TimeNanos)
+			end = max(end, next.TimeNanos+next.DurationNanos)
 		case !missing && !errors.Is(err, errContent):
 			return nil, err
 		case missing && retry || !f.damaged(o, p, s, err):
 			return nil, nil //nolint:nilnil // described above
 		}
 	}
+	if len(all) == 0 {
+		return nil, nil //nolint:nilnil // described above
+	}
+	if len(all) == 1 {
+		return all[0], nil
+	}
+	merged, err := profile.Merge(all)
+	if err != nil {
+		return nil, err
+	}
+	merged.Comments = merged.Comments[:min(len(merged.Comments), maxComments)]
+	merged.TimeNanos, merged.DurationNanos = start, end-start // Merge adds the durations
 	return merged, nil
 }
 

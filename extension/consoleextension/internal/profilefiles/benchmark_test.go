@@ -1,7 +1,7 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package store
+package profilefiles
 
 import (
 	"context"
@@ -28,7 +28,7 @@ func BenchmarkAddSamples(b *testing.B) {
 		f := openFiles(b, b.TempDir(), nil)
 		b.ReportAllocs()
 		for b.Loop() {
-			f.add(in[0])
+			f.Add(in[0].opening, in[0].Samples)
 		}
 		perSample(b)
 	})
@@ -41,10 +41,10 @@ func BenchmarkAddSamples(b *testing.B) {
 		perSample(b)
 	})
 	b.Run("flush", func(b *testing.B) {
-		f := openFiles(b, b.TempDir(), func(l *profileLimits) { l.openingBytes, l.profile = math.MaxInt64, math.MaxInt })
+		f := openFiles(b, b.TempDir(), func(l *limits) { l.openingBytes, l.profile = math.MaxInt64, math.MaxInt })
 		b.ReportAllocs()
 		for b.Loop() {
-			f.add(in[0])
+			f.Add(in[0].opening, in[0].Samples)
 			f.later(f.limits.flush)
 		}
 		perSample(b)
@@ -56,12 +56,12 @@ func BenchmarkProfile(b *testing.B) {
 	f := openFiles(b, b.TempDir(), nil)
 	f.send(pprofstest.Input{Profile: phased("t1", "both"), Stacks: 10_000})
 	f.later(f.limits.flush)
-	infos := f.infos("t1")
+	infos := f.Infos("t1")
 	require.Len(b, infos, 1)
 	require.EqualValues(b, 10_000, infos[0].Samples)
 	b.ReportAllocs()
 	for b.Loop() {
-		_, err := f.read(context.Background(), "t1", infos[0].ProfileKey)
+		_, err := f.Profile(context.Background(), "t1", infos[0].ProfileKey)
 		require.NoError(b, err)
 	}
 }
