@@ -64,30 +64,30 @@ func cutText(s string, n int) string {
 	return strings.ToValidUTF8(texts.Cut(s, n), "\uFFFD")
 }
 
+// cutNames truncates names to maxName.
+func cutNames(names ...*string) {
+	for _, name := range names {
+		*name = cutText(*name, maxName)
+	}
+}
+
 // boundAttributes returns at most n attributes, with at most the given number of bytes in
 // total. The attributes in identity come first. All other attributes follow in the order
 // of their names. cut reports whether attributes were omitted.
 func boundAttributes(all map[string]string, n, bytes int) (kept map[string]string, size int, cut bool) {
 	kept = make(map[string]string, min(len(all), n))
-	keep := func(k, v string) {
-		k, v = cutText(k, maxName), cutText(v, maxText)
-		if _, ok := kept[k]; ok {
-			return
+	for _, name := range slices.Concat(identity, slices.Sorted(maps.Keys(all))) {
+		value, found := all[name]
+		k, v := cutText(name, maxName), cutText(value, maxText)
+		if _, twice := kept[k]; twice || !found {
+			continue
 		}
 		if len(kept) >= n || size+len(k)+len(v) > bytes {
 			cut = true
-			return
+			continue
 		}
 		kept[k] = v
 		size += len(k) + len(v)
-	}
-	for _, k := range identity {
-		if v, ok := all[k]; ok {
-			keep(k, v)
-		}
-	}
-	for _, k := range slices.Sorted(maps.Keys(all)) {
-		keep(k, all[k])
 	}
 	return kept, size, cut
 }

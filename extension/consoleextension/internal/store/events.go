@@ -34,23 +34,22 @@ var (
 func (s *Store) addEvent(to eventTable, subject, policy, why string, event any) {
 	s.awaited = true
 	s.queue(to.dropped, "INSERT INTO "+to.name+" (subject, stored, policy, why, data) VALUES (?, ?, ?, ?, ?)",
-		subject, s.clock.now(), policy, why, encoded(event))
+		subject, s.now(), policy, why, encoded(event))
 }
 
 // eachEvent calls f for each event of a subject, newest first. If subject is empty, it
 // reads the events of all subjects. If limit is 0, there is no limit.
-func (s *Store) eachEvent(ctx context.Context, of eventTable, subject string, limit int, f func(subject string, stored int64, data []byte) error) error {
-	query, args := "SELECT subject, stored, data FROM "+of.name, []any{}
+func (s *Store) eachEvent(ctx context.Context, of eventTable, subject string, limit int, f func(subject string, data []byte) error) error {
+	query, args := "SELECT subject, data FROM "+of.name, []any{}
 	if subject != "" {
 		query, args = query+" WHERE subject = ?", []any{subject}
 	}
 	if limit <= 0 {
 		limit = math.MaxInt32
 	}
-	var stored int64
 	var data []byte
-	return s.db.each(ctx, []any{&subject, &stored, &data}, func() {
-		if f(subject, stored, data) != nil {
+	return s.db.each(ctx, []any{&subject, &data}, func() {
+		if f(subject, data) != nil {
 			s.drop("damaged", 1)
 		}
 	}, query+" ORDER BY id DESC LIMIT ?", append(args, limit)...)
@@ -123,9 +122,7 @@ func (s *Store) PutRefusal(r Refusal) {
 	}
 	r.Unit = Unit{}
 	r.At = s.plausible(r.At)
-	for _, text := range []*string{&r.Policy, &r.Kind, &r.Monitor, &r.Window, &r.Why, &r.Budget} {
-		*text = cutText(*text, maxName)
-	}
+	cutNames(&r.Policy, &r.Kind, &r.Monitor, &r.Window, &r.Why, &r.Budget)
 	r.Value, r.Threshold = finite(r.Value), finite(r.Threshold)
 	if u.refused == nil {
 		u.refused = map[[2]string]int{}
@@ -136,7 +133,7 @@ func (s *Store) PutRefusal(r Refusal) {
 
 // Refusals implements Reader.
 func (s *Store) Refusals(ctx context.Context, of UnitID, limit int) (out []Refusal, err error) {
-	err = s.eachEvent(ctx, refusals, string(of), limit, func(subject string, _ int64, data []byte) error {
+	err = s.eachEvent(ctx, refusals, string(of), limit, func(subject string, data []byte) error {
 		var r Refusal
 		err := json.Unmarshal(data, &r)
 		r.Unit.ID = UnitID(subject)
@@ -171,7 +168,7 @@ func (s *Store) PutPolicyChange(c PolicyChange) {
 
 // PolicyChanges implements Reader.
 func (s *Store) PolicyChanges(ctx context.Context) (out []PolicyChange, err error) {
-	err = s.eachEvent(ctx, changes, "", 0, func(_ string, _ int64, data []byte) error {
+	err = s.eachEvent(ctx, changes, "", 0, func(_ string, data []byte) error {
 		out = append(out, PolicyChange{})
 		return json.Unmarshal(data, &out[len(out)-1])
 	})

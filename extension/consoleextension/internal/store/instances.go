@@ -31,10 +31,11 @@ type instance struct {
 	Instance
 	Began int64 // start of the collector, by the clock
 
-	seen    int64             // by the clock
-	saved   int64             // value of seen when the collector was last touched
-	started int               // number of startup logs
-	metrics map[string]Metric // the field Metrics is only set in the database
+	ByKey map[string]Metric // the field Metrics is empty
+
+	seen    int64 // by the clock
+	saved   int64 // value of seen when the collector was last touched
+	started int   // number of startup logs
 }
 
 // PutMetrics adds the newest points of a collector's metrics. It uses ID, Host,
@@ -45,7 +46,7 @@ func (s *Store) PutMetrics(of Instance, metrics []Metric) {
 	defer s.mu.Unlock()
 	i := s.instance(of)
 	if i == nil {
-		s.drop("metrics", len(metrics))
+		s.drop("metrics", int64(len(metrics)))
 		return
 	}
 	for _, m := range metrics {
@@ -53,20 +54,20 @@ func (s *Store) PutMetrics(of Instance, metrics []Metric) {
 		m.At, m.Value, m.PerSecond = s.plausible(m.At), finite(m.Value), finite(m.PerSecond)
 		m.Attributes, _, _ = boundAttributes(m.Attributes, maxMetricAttribute, maxMetricBytes)
 		key := metricKey(m)
-		if was, ok := i.metrics[key]; ok {
+		if was, ok := i.ByKey[key]; ok {
 			m.Attributes = was.Attributes
 			if span := m.At.Sub(was.At).Seconds(); m.Monotonic && m.PerSecond == 0 && span > 0 && m.Value >= was.Value {
 				m.PerSecond = (m.Value - was.Value) / span
 			} else if span == 0 {
 				m.PerSecond = was.PerSecond
 			}
-		} else if len(i.metrics) >= maxMetrics || s.metrics >= maxAllMetrics {
+		} else if len(i.ByKey) >= maxMetrics || s.metrics >= maxAllMetrics {
 			s.drop("metrics", 1)
 			continue
 		} else {
 			s.metrics++
 		}
-		i.metrics[key] = m
+		i.ByKey[key] = m
 	}
 }
 
@@ -87,12 +88,13 @@ func (s *Store) PutLogs(of Instance, logs []Log, starts bool) {
 	defer s.mu.Unlock()
 	i := s.instance(of)
 	if i == nil {
-		s.drop("logs", len(logs))
+		s.drop("logs", int64(len(logs)))
 		return
 	}
 	if starts {
 		i.Began, i.started = i.seen, 0
 		s.touch(i)
+		s.queue(startupLogs.dropped, "DELETE FROM startup_logs WHERE subject = ?", i.ID)
 	}
 	for _, l := range logs {
 		l.At = s.plausible(l.At)
@@ -125,15 +127,15 @@ func (s *Store) instance(of Instance) *instance {
 			s.removeInstance(slices.MinFunc(slices.Collect(maps.Values(s.instances)), func(a, b *instance) int { return cmp.Compare(a.seen, b.seen) }))
 			s.drop("instances", 1)
 		}
-		i = &instance{metrics: map[string]Metric{}}
-		i.ID, i.First, i.Began = id, s.options.Now(), s.clock.now()
+		i = &instance{ByKey: map[string]Metric{}}
+		i.ID, i.First, i.Began = id, s.options.Now(), s.now()
 		s.instances[id] = i
 		s.touch(i)
 	}
 	i.Host = cmp.Or(cutText(of.Host, maxName), i.Host)
 	i.Service = cmp.Or(cutText(of.Service, maxName), i.Service)
 	i.Version = cmp.Or(cutText(of.Version, maxName), i.Version)
-	i.seen, i.Last = s.clock.now(), s.options.Now()
+	i.seen, i.Last = s.now(), s.options.Now()
 	if i.seen-i.saved >= seenEvery {
 		i.saved = i.seen
 		s.touch(i)
@@ -142,7 +144,7 @@ func (s *Store) instance(of Instance) *instance {
 }
 
 func (s *Store) removeInstance(i *instance) {
-	s.metrics -= len(i.metrics)
+	s.metrics -= len(i.ByKey)
 	delete(s.instances, i.ID)
 	delete(s.dirty, i)
 	s.erase(kindInstance, i.ID)
@@ -154,12 +156,10 @@ func (s *Store) Instances(ctx context.Context) ([]Instance, error) {
 	var err error
 	logs := map[string][]Log{}
 	for _, table := range []eventTable{startupLogs, warnings} {
-		err = cmp.Or(err, s.eachEvent(ctx, table, "", 0, func(id string, stored int64, data []byte) error {
+		err = cmp.Or(err, s.eachEvent(ctx, table, "", 0, func(id string, data []byte) error {
 			var l Log
 			err := json.Unmarshal(data, &l)
-			if table == warnings || stored >= s.began(id) {
-				logs[id] = append(logs[id], l)
-			}
+			logs[id] = append(logs[id], l)
 			return err
 		}))
 	}
@@ -167,13 +167,14 @@ func (s *Store) Instances(ctx context.Context) ([]Instance, error) {
 	defer s.mu.RUnlock()
 	out := make([]Instance, 0, len(s.instances))
 	for id, i := range s.instances {
-		is := i.withMetrics()
+		is := i.Instance
+		is.Metrics = slices.Collect(maps.Values(i.ByKey))
 		slices.SortFunc(is.Metrics, func(a, b Metric) int {
 			return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(metricKey(a), metricKey(b)))
 		})
 		is.Logs = logs[id]
 		slices.SortStableFunc(is.Logs, func(a, b Log) int { return b.At.Compare(a.At) })
-		out = append(out, is.Instance)
+		out = append(out, is)
 	}
 	slices.SortFunc(out, func(a, b Instance) int {
 		return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(a.Service, b.Service), a.First.Compare(b.First), cmp.Compare(a.ID, b.ID))
@@ -181,37 +182,20 @@ func (s *Store) Instances(ctx context.Context) ([]Instance, error) {
 	return out, err
 }
 
-// began returns the time when a collector started.
-func (s *Store) began(id string) int64 {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return cmp.Or(s.instances[id], &instance{}).Began
-}
-
-// withMetrics returns a copy of an instance whose field Metrics is set.
-func (i *instance) withMetrics() instance {
-	out := *i
-	out.Metrics = slices.Collect(maps.Values(i.metrics))
-	return out
-}
-
 func (i *instance) record() []any {
-	return []any{kindInstance, i.ID, "", i.seen, encoded(i.withMetrics())}
+	return []any{kindInstance, i.ID, "", i.seen, encoded(i)}
 }
 
 func (s *Store) loadInstance(key string, _ UnitID, seen int64, data []byte) error {
-	i := &instance{seen: seen, metrics: map[string]Metric{}}
+	i := &instance{seen: seen, saved: seen, ByKey: map[string]Metric{}}
 	if err := json.Unmarshal(data, i); err != nil {
 		return err
 	}
-	if i.ID != key || key == "" || len(s.instances) >= maxInstances {
+	if i.ID != key || key == "" || i.ByKey == nil {
 		return errRecord
 	}
-	for _, m := range i.Metrics[:min(len(i.Metrics), maxMetrics, maxAllMetrics-s.metrics)] {
-		i.metrics[metricKey(m)] = m
-	}
-	i.Metrics = nil
-	s.metrics += len(i.metrics)
+	i.Metrics = nil // of an earlier version
+	s.metrics += len(i.ByKey)
 	s.instances[i.ID] = i
 	return nil
 }

@@ -44,7 +44,7 @@ func (s *Store) tidy() error {
 
 // thin merges the readings of old time spans into blocks of the next tier.
 func (s *Store) thin() error {
-	now := s.clock.now()
+	now := s.now()
 	for i := range peerTier - 1 {
 		for {
 			first, err := s.db.number(now, "SELECT min(at) FROM blocks WHERE tier = ?", i)
@@ -111,7 +111,7 @@ func (s *Store) thinSpan(tier int, start int64) error {
 // age deletes data that is older than MaxAge.
 func (s *Store) age() error {
 	s.mu.Lock()
-	oldest := s.clock.now() - int64(s.options.MaxAge/time.Second)
+	oldest := s.now() - int64(s.options.MaxAge/time.Second)
 	for len(s.order) > 0 && s.order[0].stored < oldest {
 		s.removeOpening(s.order[0])
 	}
@@ -191,7 +191,7 @@ func (s *Store) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.evictOpenings((len(s.order) + 9) / 10)
-	now := s.clock.now()
+	now := s.now()
 	for _, u := range s.units {
 		if now-u.seen > lively && len(u.openings) == 0 && len(u.refused) == 0 {
 			s.removeUnit(u)
@@ -219,7 +219,7 @@ func (s *Store) deleteRows(tx *sql.Tx, dropped, query string, args ...any) (n in
 	done, err := tx.Exec(query, args...)
 	if err == nil {
 		n, err = done.RowsAffected()
-		s.drop(dropped, int(n))
+		s.drop(dropped, n)
 	}
 	return n, err
 }
@@ -245,7 +245,7 @@ func (s *Store) total() int64 {
 // measure updates the recorded size of the database, and the time of the oldest record.
 func (s *Store) measure() {
 	s.total()
-	oldest := s.clock.now()
+	oldest := s.now()
 	if at, err := s.db.number(oldest, `SELECT min(at) FROM (
 	SELECT min(at) AS at FROM blocks WHERE tier = 0 UNION ALL SELECT min(at) FROM blocks WHERE tier = 1
 	UNION ALL SELECT min(at) FROM blocks WHERE tier = 2

@@ -54,7 +54,7 @@ func (s *Store) putOpening(o Opening) *opening {
 		return nil
 	}
 	if is == nil {
-		is = &opening{unit: u, stored: s.clock.now()}
+		is = &opening{unit: u, stored: s.now()}
 		is.ID, is.Triggered = strings.Clone(o.ID), s.plausible(o.Triggered)
 		s.addOpening(is)
 	}
@@ -256,7 +256,7 @@ func (s *Store) loadOpening(key string, unit UnitID, stored int64, data []byte) 
 	if err := json.Unmarshal(data, &o.Opening); err != nil {
 		return err
 	}
-	if o.unit == nil || o.ID != key || key == "" || len(s.openings) >= maxOpenings {
+	if o.unit == nil || o.ID != key || key == "" {
 		return errRecord
 	}
 	s.addOpening(o)

@@ -84,17 +84,14 @@ func (s *Store) PutPeers(of Unit, reports []PeerReport) {
 	defer s.mu.Unlock()
 	u := s.unit(of)
 	if u == nil {
-		s.drop("peers", len(reports))
+		s.drop("peers", int64(len(reports)))
 		return
 	}
 	if u.peers == nil {
 		u.peers = map[PeerKey]*peer{}
 	}
 	for _, r := range reports {
-		k := &r.PeerKey
-		for _, text := range []*string{&k.Address, &k.Direction, &k.Transport, &r.Service, &r.Name} {
-			*text = cutText(*text, maxName)
-		}
+		cutNames(&r.Address, &r.Direction, &r.Transport, &r.Service, &r.Name)
 		p := u.peers[r.PeerKey]
 		if p == nil {
 			if len(u.peers) >= maxUnitPeers || s.peers >= maxPeers {
@@ -165,7 +162,7 @@ func (a *peerSums) plus(b peerSums) {
 // encodePeers moves the new sums of all peers into blocks. It
 // forgets peers that are gone.
 func (s *Store) encodePeers(at int64) {
-	now := s.clock.now()
+	now := s.now()
 	for id, u := range s.units {
 		var sums []peerSums
 		for key, p := range u.peers {
@@ -186,7 +183,7 @@ func (s *Store) encodePeers(at int64) {
 		}
 		data, err := json.Marshal(sums)
 		if err != nil {
-			s.drop("peers", len(sums))
+			s.drop("peers", int64(len(sums)))
 			continue
 		}
 		head := binary.BigEndian.AppendUint64(nil, uint64(of.From))

@@ -22,7 +22,7 @@ func (s *Store) Policies() []PolicySummary {
 		}
 		return p
 	}
-	now := s.clock.now()
+	now := s.now()
 	thresholds := map[Condition][]float64{}
 	for _, u := range s.units {
 		for _, c := range u.Conditions {

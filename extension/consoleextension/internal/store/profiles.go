@@ -47,7 +47,7 @@ func (s *Store) keepProfiles(description []byte, end time.Time) (profilefiles.Op
 // logged once.
 func (s *Store) AddSamples(of Opening, in profilefiles.Samples) {
 	if !validID(of.ID) || of.Unit.Name == "" {
-		s.drops.add(droppedNoOpening, in.Part.Events(0))
+		s.drop(droppedNoOpening, in.Part.Events(0))
 		s.noGate.Do(func() {
 			s.log.Warn("console drops profiles that passed no gate: add cpu_trigger to the pipeline that exports profiles to console, or to that of the sender",
 				zap.String("service", of.Unit.Resource[attr.ServiceName]), zap.String("trigger_id", cutText(of.ID, 64)))
@@ -56,7 +56,7 @@ func (s *Store) AddSamples(of Opening, in profilefiles.Samples) {
 	}
 	to, kept := s.sampled(of)
 	if !kept {
-		s.drops.add(droppedNotKept, in.Part.Events(0))
+		s.drop(droppedNotKept, in.Part.Events(0))
 		return
 	}
 	s.profiles.Add(to, in)

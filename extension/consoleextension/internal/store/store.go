@@ -38,7 +38,7 @@ const (
 	maxSetAside = 3
 )
 
-var errRecord = errors.New("record without its unit, or too many")
+var errRecord = errors.New("record without its unit or its key")
 
 // Options configure a store.
 type Options struct {
@@ -78,9 +78,10 @@ type Store struct {
 	profiles *profilefiles.Files
 	noGate   sync.Once
 
+	start int64 // value of the clock when Uptime was 0
+
 	// mu guards the fields below. It is held briefly, and never while waiting for the disk.
 	mu          sync.RWMutex
-	clock       clock
 	units       map[UnitID]*unit
 	openings    map[string]*opening
 	order       []*opening // all openings, in order of arrival
@@ -153,7 +154,7 @@ func Open(o Options) (*Store, error) {
 	s := &Store{
 		options: o, log: o.Logger,
 		pokes: make(chan struct{}, 1), stop: make(chan struct{}),
-		waiting: make(chan struct{}), drops: drops{count: map[string]int64{}},
+		waiting: make(chan struct{}), drops: drops{all: map[string]int64{}, fresh: map[string]int64{}},
 	}
 	if err := s.open(); err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -186,7 +187,7 @@ func (s *Store) open() error {
 	}
 	if s.profiles, err = profilefiles.Open(profilefiles.Options{
 		Directory: filepath.Join(dir, "profiles"), MaxBytes: s.options.MaxBytes, Logger: s.log, Uptime: s.options.Uptime,
-		Keep: s.keepProfiles, Dropped: s.drops.add, Written: s.profilesWritten,
+		Keep: s.keepProfiles, Dropped: s.drop, Written: s.profilesWritten,
 	}); err != nil {
 		return err
 	}
@@ -203,7 +204,7 @@ func (s *Store) load() error {
 	s.dirty, s.order, s.queued, s.queuedBytes, s.blocksWritten = map[item]bool{}, nil, nil, 0, 0
 	s.series, s.resources, s.metrics, s.peers = 0, 0, 0, 0
 	var was life
-	newest, bad := int64(0), 0
+	newest, bad := int64(0), int64(0)
 	for _, kind := range []struct {
 		name string
 		load func(key string, unit UnitID, stored int64, data []byte) error
@@ -233,15 +234,7 @@ func (s *Store) load() error {
 	if err := cmp.Or(s.loadNewest(), s.countRefusals()); err != nil {
 		return err
 	}
-	was.Seconds = max(was.Seconds, newest)
-	s.clock = newClock(was, s.options.Now(), s.options.MaxAge, s.options.Uptime)
-	for _, tier := range [...]int{0, peerTier} { // blocks of these tiers have the time of their write
-		at, err := s.db.number(0, "SELECT max(at) FROM blocks WHERE tier = ? AND at <= ?", tier, s.clock.now())
-		if err != nil {
-			return err
-		}
-		s.blocksWritten = max(s.blocksWritten, at)
-	}
+	s.setClock(newest, was)
 	return nil
 }
 
@@ -311,7 +304,7 @@ func (s *Store) Close() error {
 		}
 		s.failing = false
 		err = s.write(true)
-		s.drops.log(s.log)
+		s.logDrops()
 	}
 	if s.db != nil {
 		err = errors.Join(err, s.db.close())
@@ -328,7 +321,7 @@ func (s *Store) flush() {
 	if s.write(true) == nil {
 		s.maintain()
 	}
-	s.drops.log(s.log)
+	s.logDrops()
 }
 
 // queue adds a statement to the next write. If too many statements wait because the disk is
@@ -398,7 +391,7 @@ func (s *Store) writeLocked(readings bool) error {
 func (s *Store) writeOnce(readings bool) error {
 	s.mu.Lock()
 	if readings && !s.failing { // else new readings stay where the pages read them
-		s.blocksWritten = max(s.clock.now(), s.blocksWritten+1)
+		s.blocksWritten = max(s.now(), s.blocksWritten+1)
 		s.encodeHeads(s.blocksWritten)
 		s.encodePeers(s.blocksWritten)
 	}
@@ -432,8 +425,8 @@ func (s *Store) writeOnce(readings bool) error {
 				return err
 			}
 		}
-		now := s.clock.now()
-		return cmp.Or(exec(saveRecord, kindLife, "", "", now, encoded(life{now, s.options.Now().Unix()})), s.boundEvents(tx))
+		written := life{s.options.Now().Unix()}
+		return cmp.Or(exec(saveRecord, kindLife, "", "", max(s.now(), s.blocksWritten), encoded(written)), s.boundEvents(tx))
 	})
 	if err != nil {
 		s.mu.Lock()
@@ -480,53 +473,43 @@ func (s *Store) touchAll() {
 
 // Usage implements Reader.
 func (s *Store) Usage() Usage {
-	s.mu.RLock()
-	age := s.clock.now() - s.oldest.Load()
-	s.mu.RUnlock()
+	s.drops.mu.Lock()
+	defer s.drops.mu.Unlock()
 	return Usage{
 		Bytes: s.bytes.Load() + s.profiles.Size(), MaxBytes: s.options.MaxBytes, MaxAge: s.options.MaxAge,
-		Oldest:  s.options.Now().Add(-time.Duration(max(age, 0)) * time.Second),
-		Dropped: s.drops.all(),
+		Oldest:  s.options.Now().Add(-time.Duration(max(s.now()-s.oldest.Load(), 0)) * time.Second),
+		Dropped: maps.Clone(s.drops.all),
 	}
+}
+
+// drops counts the data that was dropped, by kind.
+type drops struct {
+	mu    sync.Mutex
+	all   map[string]int64 // since the start
+	fresh map[string]int64 // since the last log
 }
 
 // drop counts data that was dropped or refused.
-func (s *Store) drop(what string, n int) { s.drops.add(what, int64(n)) }
-
-// drops counts the data that was dropped since the start, by kind.
-type drops struct {
-	mu     sync.Mutex
-	count  map[string]int64
-	logged map[string]int64 // count at the last log
-}
-
-func (d *drops) add(what string, n int64) {
+func (s *Store) drop(what string, n int64) {
 	if n <= 0 {
 		return
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.count[what] += n
+	s.drops.mu.Lock()
+	defer s.drops.mu.Unlock()
+	s.drops.all[what] += n
+	s.drops.fresh[what] += n
 }
 
-func (d *drops) all() map[string]int64 {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return maps.Clone(d.count)
-}
-
-// log logs the data that was dropped since the last call.
-func (d *drops) log(log *zap.Logger) {
+// logDrops logs the data that was dropped since the last call.
+func (s *Store) logDrops() {
 	var fields []zap.Field
-	d.mu.Lock()
-	for what, n := range d.count {
-		if n > d.logged[what] {
-			fields = append(fields, zap.Int64(what, n-d.logged[what]))
-		}
+	s.drops.mu.Lock()
+	for what, n := range s.drops.fresh {
+		fields = append(fields, zap.Int64(what, n))
 	}
-	d.logged = maps.Clone(d.count)
-	d.mu.Unlock()
+	clear(s.drops.fresh)
+	s.drops.mu.Unlock()
 	if len(fields) > 0 {
-		log.Warn("console dropped data", fields...)
+		s.log.Warn("console dropped data", fields...)
 	}
 }

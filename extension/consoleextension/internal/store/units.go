@@ -67,7 +67,7 @@ func (s *Store) PutReadings(of Unit, readings []Reading, states map[string]strin
 	defer s.mu.Unlock()
 	u := s.unit(of)
 	if u == nil {
-		s.drop("readings", len(readings))
+		s.drop("readings", int64(len(readings)))
 		return
 	}
 	for _, r := range readings {
@@ -93,7 +93,7 @@ func (s *Store) roomForState(u *unit) bool {
 
 func (s *Store) reading(u *unit, r Reading) {
 	r.At = s.plausible(r.At)
-	r.Policy, r.Monitor, r.Window = cutText(r.Policy, maxName), cutText(r.Monitor, maxName), cutText(r.Window, maxName)
+	cutNames(&r.Policy, &r.Monitor, &r.Window)
 	c := s.condition(u, r.Condition)
 	if c == nil {
 		s.drop("readings", 1)
@@ -159,7 +159,7 @@ func (s *Store) condition(u *unit, of Condition) *condition {
 // unit finds or adds a unit, marks the unit as seen, and updates its resource. It returns
 // nil if the unit has no name, or if there is no room.
 func (s *Store) unit(of Unit) *unit {
-	now := s.clock.now()
+	now := s.now()
 	of.Host, of.Name = cutText(of.Host, maxName), cutText(of.Name, maxText)
 	id := IDOf(of.Host, of.Name)
 	u := s.units[id]
@@ -194,7 +194,7 @@ func (s *Store) setResource(u *unit, all map[string]string) {
 		return
 	}
 	if cut {
-		s.drop("attributes", len(all)-len(kept))
+		s.drop("attributes", int64(len(all)-len(kept)))
 	}
 	s.resources += size - u.bytes
 	u.Resource, u.bytes = kept, size
@@ -346,16 +346,14 @@ func (s *Store) loadUnit(key string, id UnitID, seen int64, data []byte) error {
 	if err := json.Unmarshal(data, u); err != nil {
 		return err
 	}
-	if len(s.units) >= maxUnits || key != string(id) {
+	if key != string(id) {
 		return errRecord
 	}
 	u.ID = id
 	u.Resource, u.bytes, _ = boundAttributes(u.Resource, maxAttributes, maxResource)
-	u.Conditions = u.Conditions[:min(len(u.Conditions), maxConditions)]
 	for i := range u.Conditions {
-		c := &u.Conditions[i]
-		c.newest.Threshold = math.NaN()
-		if c.Seen != 0 {
+		u.Conditions[i].newest.Threshold = math.NaN()
+		if u.Conditions[i].Seen != 0 {
 			s.series++
 		}
 	}
