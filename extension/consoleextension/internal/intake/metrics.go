@@ -106,29 +106,23 @@ func (u units) add(metric string, p pmetric.NumberDataPoint) {
 // peerPrefix is the prefix of the metrics of peers, which the receiver hot_units emits.
 const peerPrefix = attr.Prefix + "peer."
 
-// peerValue identifies a value of a peer in the store.
-type peerValue struct {
-	index int
-	gauge bool
-}
-
-// peerValues maps a key to a peer's value. The key is the name of the metric, followed by
-// the direction or the limit of the point, if any.
-var peerValues = map[string]peerValue{
-	"io transmit":               {store.PeerSent, false},
-	"io receive":                {store.PeerReceived, false},
-	"connects":                  {store.PeerConnects, false},
-	"connect_failures":          {store.PeerConnectFailures, false},
-	"segments":                  {store.PeerSegments, false},
-	"retransmits":               {store.PeerRetransmits, false},
-	"send_time receiver_window": {store.PeerReceiverWindow, false},
-	"send_time send_buffer":     {store.PeerSendBuffer, false},
-	"send_time network":         {store.PeerPath, false},
-	"queue transmit":            {store.PeerSendQueue, true},
-	"queue receive":             {store.PeerReceiveQueue, true},
-	"connections":               {store.PeerConnections, true},
-	"rtt":                       {store.PeerRTT, true},
-	"rtt_variation":             {store.PeerRTTVariation, true},
+// peerValues maps a key to the index of a peer's value in the store. The key is the name of
+// the metric, followed by the direction or the limit of the point, if any.
+var peerValues = map[string]int{
+	"io transmit":               store.PeerSent,
+	"io receive":                store.PeerReceived,
+	"connects":                  store.PeerConnects,
+	"connect_failures":          store.PeerConnectFailures,
+	"segments":                  store.PeerSegments,
+	"retransmits":               store.PeerRetransmits,
+	"send_time receiver_window": store.PeerReceiverWindow,
+	"send_time send_buffer":     store.PeerSendBuffer,
+	"send_time network":         store.PeerPath,
+	"queue transmit":            store.PeerSendQueue,
+	"queue receive":             store.PeerReceiveQueue,
+	"connections":               store.PeerConnections,
+	"rtt":                       store.PeerRTT,
+	"rtt_variation":             store.PeerRTTVariation,
 }
 
 // peers maps each value of hotprofile.unit to the reports about the peers of the unit.
@@ -144,7 +138,7 @@ func (p peers) add(metric string, point pmetric.NumberDataPoint) {
 		}
 	}
 	unit, value := text(a, attr.Unit), valueOf(point)
-	of, known := peerValues[name]
+	index, known := peerValues[name]
 	if unit == "" || math.IsNaN(value) || !known {
 		return
 	}
@@ -152,7 +146,7 @@ func (p peers) add(metric string, point pmetric.NumberDataPoint) {
 		PeerKey:  store.PeerKey{Address: text(a, attr.PeerAddress), Direction: text(a, attr.PeerDirection), Transport: text(a, attr.Transport)},
 		PeerName: store.PeerName{Service: text(a, attr.PeerService), Name: text(a, attr.PeerUnit)},
 		Start:    point.StartTimestamp().AsTime(), At: point.Timestamp().AsTime(),
-		Index: of.index, Gauge: of.gauge, Value: value,
+		Index: index, Value: value,
 	}
 	port := cmp.Or(text(a, attr.PeerPort), text(a, attr.LocalPort))
 	if n, err := strconv.ParseUint(port, 10, 16); err == nil {

@@ -82,7 +82,7 @@ func TestAClockThatJumpsLosesNothing(t *testing.T) {
 	require.Empty(t, w.openingIDs(OpeningQuery{}))
 	units := w.Units()
 	require.Empty(t, units)
-	blocks, err := w.db.number(0, "SELECT count(*) FROM blocks")
+	blocks, err := w.db.number("SELECT count(*) FROM blocks")
 	require.NoError(t, err)
 	require.Zero(t, blocks)
 	require.Empty(t, w.instances)
@@ -176,7 +176,7 @@ func TestBulkAStrangerHasNoMoreThanTheBounds(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, u.Readings, 1)
 	for _, table := range eventTables {
-		n, err := w.db.number(0, "SELECT count(*) FROM "+table.name)
+		n, err := w.db.number("SELECT count(*) FROM " + table.name)
 		require.NoError(t, err)
 		require.LessOrEqual(t, n, table.rows, table.name)
 	}

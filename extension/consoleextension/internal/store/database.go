@@ -229,15 +229,10 @@ func (d *database) update(f func(*sql.Tx) error) error {
 	})
 }
 
-// number returns the integer result of a query, or the value of otherwise if the result is
-// NULL.
-func (d *database) number(otherwise int64, query string, args ...any) (n int64, err error) {
-	var is sql.NullInt64
-	err = d.use(context.Background(), func(db *sql.DB) error { return db.QueryRow(query, args...).Scan(&is) })
-	if !is.Valid {
-		return otherwise, err
-	}
-	return is.Int64, err
+// number returns the integer result of a query.
+func (d *database) number(query string, args ...any) (n int64, err error) {
+	err = d.use(context.Background(), func(db *sql.DB) error { return db.QueryRow(query, args...).Scan(&n) })
+	return n, err
 }
 
 // each runs a query. For each row of the result, it scans the row into variables and then
@@ -265,7 +260,7 @@ func eachRow(rows *sql.Rows, err error, into []any, f func()) error {
 // shrink returns free pages to the file system. If all is false, shrink has no effect unless
 // at least a quarter of the pages and at least 1024 pages are free.
 func (d *database) shrink(all bool) error {
-	many, err := d.number(0, "SELECT freelist_count >= max(page_count / 4, 1024) FROM pragma_freelist_count, pragma_page_count")
+	many, err := d.number("SELECT freelist_count >= max(page_count / 4, 1024) FROM pragma_freelist_count, pragma_page_count")
 	if err != nil || many == 0 && !all {
 		return err
 	}

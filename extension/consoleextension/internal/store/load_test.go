@@ -99,7 +99,7 @@ func TestBulkTwoDaysOfAThousandUnitsFit(t *testing.T) {
 	before := hosttest.Heap()
 	s := openLoaded(t, loadUnits)
 	memory := hosttest.Heap() - before
-	readings, err := s.db.number(0, "SELECT sum(length(data)) FROM blocks")
+	readings, err := s.db.number("SELECT sum(length(data)) FROM blocks")
 	require.NoError(t, err)
 	t.Logf("%d units, %d monitors, %d h, %d openings: %.1f MB on disk, %.1f MB of readings; %.1f MB in memory",
 		loadUnits, loadMonitors, loadHours, loadTriggers, float64(s.Usage().Bytes)/1e6, float64(readings)/1e6, float64(memory)/1e6)

@@ -47,7 +47,7 @@ func (s *Store) thin() error {
 	now := s.now()
 	for i := range peerTier - 1 {
 		for {
-			first, err := s.db.number(now, "SELECT min(at) FROM blocks WHERE tier = ?", i)
+			first, err := s.db.number("SELECT coalesce(min(at), ?) FROM blocks WHERE tier = ?", now, i)
 			if err != nil {
 				return err
 			}
@@ -246,10 +246,10 @@ func (s *Store) total() int64 {
 func (s *Store) measure() {
 	s.total()
 	oldest := s.now()
-	if at, err := s.db.number(oldest, `SELECT min(at) FROM (
+	if at, err := s.db.number(`SELECT coalesce(min(at), ?) FROM (
 	SELECT min(at) AS at FROM blocks WHERE tier = 0 UNION ALL SELECT min(at) FROM blocks WHERE tier = 1
 	UNION ALL SELECT min(at) FROM blocks WHERE tier = 2
-	UNION ALL SELECT stored FROM refusals WHERE id = (SELECT min(id) FROM refusals))`); err == nil {
+	UNION ALL SELECT stored FROM refusals WHERE id = (SELECT min(id) FROM refusals))`, oldest); err == nil {
 		oldest = min(oldest, at)
 	}
 	s.mu.RLock()

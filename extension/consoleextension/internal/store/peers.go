@@ -23,7 +23,8 @@ const (
 	peerGone = 600
 )
 
-// These are the counters of a peer.
+// These are the values of a peer. The values from PeerConnections on are gauges, the others
+// are counters.
 const (
 	PeerSent = iota
 	PeerReceived
@@ -34,17 +35,12 @@ const (
 	PeerReceiverWindow // in seconds, like the next two
 	PeerSendBuffer
 	PeerPath
-	peerCounters
-)
-
-// These are the gauges of a peer.
-const (
-	PeerConnections = iota
+	PeerConnections
 	PeerSendQueue
 	PeerReceiveQueue
 	PeerRTT // in seconds
 	PeerRTTVariation
-	peerGauges
+	peerValues
 )
 
 // PeerReport contains one value of a peer at one time.
@@ -52,29 +48,27 @@ type PeerReport struct {
 	PeerKey
 	PeerName
 	Start, At time.Time // Start is the time when the counters started to count
-	// Index identifies the value. If Gauge is true, Index is one of the constants of
-	// gauges. Otherwise, Index is one of the constants of counters.
-	Index int
-	Gauge bool
-	Value float64
+	Index     int       // of the value, such as PeerSent
+	Value     float64
 }
 
 // peer is a peer in memory.
 type peer struct {
-	start int64                 // start of the counters, in nanoseconds since 1970
-	last  [peerCounters]float64 // NaN if not known
-	seen  int64                 // by the clock
+	start int64                    // start of the counters, in nanoseconds since 1970
+	last  [PeerConnections]float64 // of the counters; NaN if not known
+	seen  int64                    // by the clock
 	peerSums
 }
 
 // peerSums contains the sums of a peer over a time span.
 type peerSums struct {
 	PeerKey  `json:"k"`
-	PeerName `json:"u,omitzero"`   // newest name
-	From, To int64                 // in seconds since 1970
-	Counters [peerCounters]float64 `json:"c"`
-	Gauges   [peerGauges]float64   `json:"g"` // maximum; for round-trip times, the sum
-	Times    int                   `json:"n"` // number of known round-trip times
+	PeerName `json:"u,omitzero"` // newest name
+	From, To int64               // in seconds since 1970
+	// Values has the sums of counters and of round-trip times, and the maximums of other
+	// gauges.
+	Values [peerValues]float64 `json:"c"`
+	Times  int                 `json:"n"` // number of known round-trip times
 }
 
 // PutPeers adds reports about the peers of a unit. It uses Host, Name
@@ -123,13 +117,13 @@ func (p *peer) add(r PeerReport, at int64) {
 	now := peerSums{PeerName: r.PeerName, From: at, To: at}
 	switch {
 	case math.IsNaN(r.Value) || math.IsInf(r.Value, 0):
-	case !r.Gauge:
+	case r.Index < PeerConnections:
 		if d := r.Value - p.last[r.Index]; d > 0 { // false if the last value is not known
-			now.Counters[r.Index] = d
+			now.Values[r.Index] = d
 		}
 		p.last[r.Index] = r.Value
 	case r.Value >= 0:
-		now.Gauges[r.Index] = r.Value
+		now.Values[r.Index] = r.Value
 		if r.Index == PeerRTT {
 			now.Times = 1
 		}
@@ -146,14 +140,11 @@ func (a *peerSums) plus(b peerSums) {
 		a.PeerName = b.PeerName
 	}
 	a.To = max(a.To, b.To)
-	for i, v := range b.Counters {
-		a.Counters[i] += v
-	}
-	for i, v := range b.Gauges {
-		if i == PeerRTT || i == PeerRTTVariation {
-			a.Gauges[i] += v
+	for i, v := range b.Values {
+		if i < PeerConnections || i == PeerRTT || i == PeerRTTVariation {
+			a.Values[i] += v
 		} else {
-			a.Gauges[i] = max(a.Gauges[i], v)
+			a.Values[i] = max(a.Values[i], v)
 		}
 	}
 	a.Times += b.Times
@@ -268,7 +259,7 @@ func (s *Store) Peers(ctx context.Context, id UnitID, from, to time.Time) ([]Pee
 }
 
 func (a *peerSums) public() Peer {
-	c, g := a.Counters, a.Gauges
+	v := a.Values
 	span := func(seconds float64) time.Duration {
 		return time.Duration(min(seconds, math.MaxInt64/2e9) * float64(time.Second))
 	}
@@ -276,11 +267,11 @@ func (a *peerSums) public() Peer {
 	times := float64(max(a.Times, 1))
 	return Peer{
 		PeerKey: a.PeerKey, PeerName: a.PeerName, From: time.Unix(a.From, 0), To: time.Unix(a.To, 0),
-		Sent: whole(c[PeerSent]), Received: whole(c[PeerReceived]),
-		Connects: whole(c[PeerConnects]), ConnectFailures: whole(c[PeerConnectFailures]),
-		Segments: whole(c[PeerSegments]), Retransmits: whole(c[PeerRetransmits]),
-		ReceiverWindow: span(c[PeerReceiverWindow]), SendBuffer: span(c[PeerSendBuffer]), Path: span(c[PeerPath]),
-		Connections: whole(g[PeerConnections]), SendQueue: whole(g[PeerSendQueue]), ReceiveQueue: whole(g[PeerReceiveQueue]),
-		RTT: span(g[PeerRTT] / times), RTTVariation: span(g[PeerRTTVariation] / times),
+		Sent: whole(v[PeerSent]), Received: whole(v[PeerReceived]),
+		Connects: whole(v[PeerConnects]), ConnectFailures: whole(v[PeerConnectFailures]),
+		Segments: whole(v[PeerSegments]), Retransmits: whole(v[PeerRetransmits]),
+		ReceiverWindow: span(v[PeerReceiverWindow]), SendBuffer: span(v[PeerSendBuffer]), Path: span(v[PeerPath]),
+		Connections: whole(v[PeerConnections]), SendQueue: whole(v[PeerSendQueue]), ReceiveQueue: whole(v[PeerReceiveQueue]),
+		RTT: span(v[PeerRTT] / times), RTTVariation: span(v[PeerRTTVariation] / times),
 	}
 }

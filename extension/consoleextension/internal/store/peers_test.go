@@ -113,7 +113,7 @@ func TestPeersAreBounded(t *testing.T) {
 		w.flush()
 		require.LessOrEqual(t, w.peers, maxPeers)
 	}
-	n, err := w.db.number(0, "SELECT sum(length(data)) FROM blocks WHERE tier = ?", peerTier)
+	n, err := w.db.number("SELECT sum(length(data)) FROM blocks WHERE tier = ?", peerTier)
 	require.NoError(t, err)
 	require.LessOrEqual(t, n, int64(limit/20))
 	require.LessOrEqual(t, w.Usage().Bytes, int64(limit))
