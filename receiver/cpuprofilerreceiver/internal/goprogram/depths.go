@@ -47,62 +47,52 @@ func EachFunction(r io.ReaderAt, size int64, yield func(*Function) bool) error {
 		if t.entries[i] == t.entries[i+1] {
 			continue
 		}
-		if err := t.stackDepths(i, &g); err != nil {
-			return err
-		}
-		if !yield(&g) {
+		if t.stackDepths(i, &g); t.err != nil || !yield(&g) {
 			break
 		}
 	}
-	return nil
+	return t.err
 }
 
 // stackDepths fills g with the data of function i.
-func (t *Table) stackDepths(i int, g *Function) error {
+func (t *Table) stackDepths(i int, g *Function) {
 	const fixed = 32
-	buf, err := t.description(i, fixed, fixed)
-	if err != nil {
-		return err
-	}
+	buf := t.description(i, fixed, fixed)
 	name, table := binary.LittleEndian.Uint32(buf[4:]), binary.LittleEndian.Uint32(buf[16:])
 	g.Start, g.End = t.text+uint64(t.entries[i]), t.text+uint64(t.entries[i+1])
 	g.Depths = g.Depths[:0]
-	if g.Name, err = t.runtimeName(name); err != nil {
-		return err
-	}
+	g.Name = t.runtimeName(name)
 	if table != 0 {
-		return t.depths(table, g)
+		t.depths(table, g)
 	}
-	return nil
 }
 
 // runtimeName returns the name at an offset in the name table if the function belongs to
 // the runtime. Otherwise it returns "", because a program has tens of thousands of names.
-func (t *Table) runtimeName(off uint32) (string, error) {
+func (t *Table) runtimeName(off uint32) string {
 	if t.names+uint64(off) >= t.units {
-		return "", nil
+		return ""
 	}
-	name, err := t.shortName(t.scratch[:0], off)
-	if err != nil || !bytes.HasPrefix(name, []byte("runtime.")) && !bytes.HasPrefix(name, []byte("_rt0_")) {
-		return "", err
+	name := t.shortName(t.scratch[:0], off)
+	if !bytes.HasPrefix(name, []byte("runtime.")) && !bytes.HasPrefix(name, []byte("_rt0_")) {
+		return ""
 	}
-	return string(name), nil
+	return string(name)
 }
 
 // depths reads a function's pcsp table.
-func (t *Table) depths(table uint32, g *Function) error {
+func (t *Table) depths(table uint32, g *Function) {
 	const most = 1 << 14 // a function of 1 MB has a few hundred depths
 	pc, p := g.Start, t.valuesAt(table)
 	for range most {
-		depth, size, err := p.next()
-		if err != nil || size == 0 {
-			return err
+		depth, size := p.next()
+		if size == 0 {
+			return
 		}
 		g.Depths = append(g.Depths, Depth{From: pc, Depth: depth})
 		pc += size
 		if pc >= g.End || pc < g.Start {
-			return nil
+			return
 		}
 	}
-	return nil
 }

@@ -108,11 +108,10 @@ func (t *Table) find(p *Program, q Query) error {
 		if start == end {
 			continue
 		}
-		b, err := t.description(i, 8, 8)
+		b := t.description(i, 8, 8)
+		name = t.shortName(name[:0], binary.LittleEndian.Uint32(b[4:]))
+		err := t.failed()
 		if err != nil {
-			return err
-		}
-		if name, err = t.shortName(name[:0], binary.LittleEndian.Uint32(b[4:])); err != nil {
 			return err
 		}
 		if i := slices.Index(q.Functions, string(name)); i >= 0 && p.Functions[i] == nil {
@@ -134,20 +133,19 @@ func (t *Table) find(p *Program, q Query) error {
 
 // shortName returns up to 128 bytes of the name at an offset in the name table. This
 // length is enough for functions of the runtime. The result shares the memory of name.
-func (t *Table) shortName(name []byte, offset uint32) ([]byte, error) {
+func (t *Table) shortName(name []byte, offset uint32) []byte {
 	const most = 128
 	off := t.names + uint64(offset)
 	if off >= t.units {
-		return name, errors.New("a function's name is outside the pclntab")
+		t.fail("a function's name is outside the pclntab")
+		return name
 	}
 	name = name[:min(most, t.units-off)]
-	if err := t.f.Read(name, off); err != nil {
-		return name, err
-	}
+	t.read(name, off)
 	if i := bytes.IndexByte(name, 0); i >= 0 {
 		name = name[:i]
 	}
-	return name, nil
+	return name
 }
 
 // codeOf reads the start of a function.

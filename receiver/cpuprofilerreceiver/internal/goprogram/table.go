@@ -10,6 +10,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 
@@ -53,6 +54,8 @@ var errTooLarge = errors.New("its functions do not fit the symbol cache")
 // support inlined calls, and needs a symbol for the address of the text.
 type Table struct {
 	f *elffile.File
+	// err is the first error since the last call of failed.
+	err error
 	// text is the base of the addresses in the table.
 	text    uint64
 	version int // 118 or 120
@@ -182,30 +185,47 @@ func NewTable(f *elffile.File, goBuildID string, limit int64) (*Table, error) {
 
 // readEntries reads the function table, which is sorted by address.
 func (t *Table) readEntries(n int) error {
-	t.entries = make([]uint32, n+1)
-	t.offsets = make([]uint32, n)
-	buf := make([]byte, elffile.ChunkSize)
-	off, last := t.functions, uint32(0)
-	for i := 0; i <= n; {
-		// The last entry has only an address.
-		b := buf[:min(len(buf), (n-i)*8+4)]
-		if err := t.f.Read(b, off); err != nil {
-			return fmt.Errorf("reading the pclntab: %w", err)
-		}
-		off += uint64(len(b))
-		for ; len(b) >= 4; b = b[min(8, len(b)):] {
-			entry := binary.LittleEndian.Uint32(b)
-			if entry < last {
-				return errors.New("the functions of the pclntab are not in order")
-			}
-			t.entries[i], last = entry, entry
-			if i < n {
-				t.offsets[i] = binary.LittleEndian.Uint32(b[4:])
-			}
-			i++
-		}
+	t.entries, t.offsets = make([]uint32, n+1), make([]uint32, n)
+	le := binary.LittleEndian
+	const entrySize = 8
+	i := 0
+	t.err = t.f.EachEntry(t.functions, uint64(n)*entrySize, entrySize, func(b []byte) bool {
+		t.entries[i], t.offsets[i] = le.Uint32(b), le.Uint32(b[4:])
+		i++
+		return true
+	})
+	var last [4]byte // the last entry has only an address
+	t.read(last[:], t.functions+uint64(n)*entrySize)
+	t.entries[n] = le.Uint32(last[:])
+	if err := t.failed(); err != nil {
+		return fmt.Errorf("reading the pclntab: %w", err)
+	}
+	if !slices.IsSorted(t.entries) {
+		return errors.New("the functions of the pclntab are not in order")
 	}
 	return nil
+}
+
+// read fills b from a file offset. If there was an error, read has no effect. The caller
+// calls failed before it uses data that depends on b.
+func (t *Table) read(b []byte, off uint64) {
+	if t.err == nil {
+		t.err = t.f.Read(b, off)
+	}
+}
+
+// fail sets err, unless there was an earlier error.
+func (t *Table) fail(text string) {
+	if t.err == nil {
+		t.err = errors.New(text)
+	}
+}
+
+// failed returns the first error since the last call of failed.
+func (t *Table) failed() error {
+	err := t.err
+	t.err = nil
+	return err
 }
 
 // Contains reports whether pc, a link-time address, is in the table's text.
@@ -235,24 +255,23 @@ type funcInfo struct {
 
 // description reads up to most bytes of the runtime._func of function i. The result has at
 // least least bytes, and is valid until the next read.
-func (t *Table) description(i int, least, most uint64) ([]byte, error) {
+func (t *Table) description(i int, least, most uint64) []byte {
 	off := t.functions + uint64(t.offsets[i])
 	if off+least > t.end || off < t.functions {
-		return nil, errors.New("a function's description is outside the pclntab")
+		t.fail("a function's description is outside the pclntab")
+		return t.scratch[:most]
 	}
 	b := t.scratch[:min(most, t.end-off)]
-	return b, t.f.Read(b, off)
+	t.read(b, off)
+	return b
 }
 
-func (t *Table) function(i int) (funcInfo, error) {
+func (t *Table) function(i int) funcInfo {
 	fixed := uint64(44)
 	if t.version < 120 {
 		fixed = 40
 	}
-	b, err := t.description(i, fixed, uint64(len(t.scratch)))
-	if err != nil {
-		return funcInfo{}, err
-	}
+	b := t.description(i, fixed, uint64(len(t.scratch)))
 	le := binary.LittleEndian
 	f := funcInfo{
 		entry: uint64(le.Uint32(b)), name: le.Uint32(b[4:]),
@@ -265,14 +284,15 @@ func (t *Table) function(i int) (funcInfo, error) {
 		f.startLine = int32(le.Uint32(b[36:]))
 	}
 	if f.entry != uint64(t.entries[i]) || pcdata > maxPCData {
-		return f, errors.New("a function's description does not match the index")
+		t.fail("a function's description does not match the index")
+		return f
 	}
 	variable := b[fixed:] // first the offsets of pcdata, then the offsets of funcdata
 	funcdata := 4 * (pcdata + funcdataInlTree)
 	if pcdata > pcdataInlTreeIndex && b[fixed-1] > funcdataInlTree && uint64(funcdata)+4 <= uint64(len(variable)) {
 		f.inlines, f.inline = le.Uint32(variable[4*pcdataInlTreeIndex:]), le.Uint32(variable[funcdata:])
 	}
-	return f, nil
+	return f
 }
 
 // inlinedCall is runtime.inlinedCall.
@@ -283,27 +303,25 @@ type inlinedCall struct {
 }
 
 // inlinedCall reads one call from the tree of inlined calls of f. It returns false if the
-// call is outside the file or does not belong to f.
-func (t *Table) inlinedCall(f *funcInfo, index int32) (call inlinedCall, ok bool, err error) {
+// call is outside the file, cannot be read or does not belong to f.
+func (t *Table) inlinedCall(f *funcInfo, index int32) (call inlinedCall, ok bool) {
 	size := uint64(16)
 	if t.version < 120 {
 		size = 20
 	}
 	off := t.funcdata + uint64(f.inline) + uint64(index)*size
 	if off+size > t.dataEnd {
-		return call, false, nil
+		return call, false
 	}
 	b := t.scratch[:size]
-	if err := t.f.Read(b, off); err != nil {
-		return call, false, err
-	}
+	t.read(b, off)
 	le := binary.LittleEndian
 	if t.version < 120 {
 		call = inlinedCall{name: le.Uint32(b[12:]), parentPC: le.Uint32(b[16:])}
 	} else {
 		call = inlinedCall{name: le.Uint32(b[4:]), parentPC: le.Uint32(b[8:]), startLine: int32(le.Uint32(b[12:]))}
 	}
-	return call, uint64(call.parentPC) <= f.size, nil
+	return call, t.err == nil && uint64(call.parentPC) <= f.size
 }
 
 // inliningPlausible reports whether the first inlined calls are valid. Invalid calls show
@@ -312,15 +330,12 @@ func (t *Table) inliningPlausible() bool {
 	const enough, most = 32, 4096
 	seen := 0
 	for i := 0; i < min(len(t.offsets), most) && seen < enough; i++ {
-		f, err := t.function(i)
-		if err != nil {
-			return false
-		}
-		if f.inline == noOffset {
+		f := t.function(i)
+		if f.inline == noOffset && t.err == nil {
 			continue
 		}
-		call, ok, err := t.inlinedCall(&f, 0)
-		if err != nil || !ok || !t.startsName(&call) {
+		if call, ok := t.inlinedCall(&f, 0); !ok || !t.startsName(&call) {
+			t.err = nil
 			return false
 		}
 		seen++
@@ -348,83 +363,68 @@ func (t *Table) Lines(pc uint64) ([]samples.Line, error) {
 	}
 	rel := uint32(pc - t.text)
 	after := sort.Search(len(t.offsets), func(i int) bool { return t.entries[i] > rel })
-	f, err := t.function(after - 1)
-	if err != nil {
-		return nil, err
-	}
+	f := t.function(after - 1)
 	at := uint64(rel)
 	var out []samples.Line
 	if t.funcdata != 0 && f.inline != noOffset && f.inlines != 0 {
 		for range maxInlineDepth {
-			index, err := t.value(&f, f.inlines, at)
-			if err != nil {
-				return nil, err
-			}
+			index := t.value(&f, f.inlines, at)
 			if index < 0 {
 				break
 			}
-			call, ok, err := t.inlinedCall(&f, index)
-			if err != nil {
-				return nil, err
-			}
+			call, ok := t.inlinedCall(&f, index)
 			if !ok {
 				break
 			}
-			line, err := t.line(&f, call.name, call.startLine, at)
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, line)
+			out = append(out, t.line(&f, call.name, call.startLine, at))
 			at = f.entry + uint64(call.parentPC)
 		}
 	}
-	line, err := t.line(&f, f.name, f.startLine, at)
-	if err != nil {
+	out = append(out, t.line(&f, f.name, f.startLine, at))
+	if err := t.failed(); err != nil {
 		return nil, err
 	}
-	return append(out, line), nil
+	return out, nil
 }
 
-func (t *Table) line(f *funcInfo, name uint32, startLine int32, at uint64) (samples.Line, error) {
+func (t *Table) line(f *funcInfo, name uint32, startLine int32, at uint64) samples.Line {
 	out := samples.Line{StartLine: int64(max(startLine, 0))}
-	var err error
-	if out.Function, out.SystemName, err = t.functionName(name); err != nil {
-		return out, err
-	}
-	n, err := t.value(f, f.line, at)
-	if err != nil {
-		return out, err
-	}
-	out.Line = int64(max(n, 0))
-	if n, err = t.value(f, f.file, at); err != nil || n < 0 {
-		return out, err
-	}
+	out.Function, out.SystemName = t.functionName(name)
+	out.Line = int64(max(t.value(f, f.line, at), 0))
+	n := t.value(f, f.file, at)
 	unit := t.units + (uint64(f.unit)+uint64(n))*4
-	if unit+4 > t.files {
-		return out, nil
+	if n < 0 || unit+4 > t.files {
+		return out
 	}
 	b := t.scratch[:4]
-	if err := t.f.Read(b, unit); err != nil {
-		return out, err
-	}
+	t.read(b, unit)
 	if off := binary.LittleEndian.Uint32(b); off != noOffset {
-		out.File, err = t.fileName(off)
+		out.File = t.fileName(off)
 	}
-	return out, err
+	return out
+}
+
+// cstring returns the string at a file offset, which is in the part of the table up to end.
+func (t *Table) cstring(off, end uint64, limit int) string {
+	if t.err != nil {
+		return ""
+	}
+	var text string
+	text, t.err = t.f.CString(off, end, limit)
+	return strings.ToValidUTF8(text, "?")
 }
 
 // functionName returns the name at an offset in the name table as the runtime prints it.
 // If the linker's name is different, functionName returns the linker's name as system. In
 // place of type arguments, the linker writes their shapes and the runtime prints [...].
-func (t *Table) functionName(off uint32) (function, system string, err error) {
+func (t *Table) functionName(off uint32) (function, system string) {
 	if n, ok := t.functionNames[off]; ok {
-		return n.function, n.system, nil
+		return n.function, n.system
 	}
-	name, err := t.f.CString(t.names+uint64(off), t.units, maxName)
-	if err != nil {
-		return "", "", err
+	n := shownName{function: t.cstring(t.names+uint64(off), t.units, maxName)}
+	if t.err != nil {
+		return "", ""
 	}
-	n := shownName{function: strings.ToValidUTF8(name, "?")}
 	if open, end := strings.IndexByte(n.function, '['), strings.LastIndexByte(n.function, ']'); open >= 0 && open < end {
 		n.system = n.function
 		n.function = n.system[:open] + "[...]" + n.system[end+1:]
@@ -434,22 +434,20 @@ func (t *Table) functionName(off uint32) (function, system string, err error) {
 	}
 	t.functionNames[off] = n
 	t.held += int64(len(n.function)+len(n.system)) + 2*stringOverhead
-	return n.function, n.system, nil
+	return n.function, n.system
 }
 
 // fileName returns the name at an offset in the file table.
-func (t *Table) fileName(off uint32) (string, error) {
+func (t *Table) fileName(off uint32) string {
 	if name, ok := t.fileNames[off]; ok {
-		return name, nil
+		return name
 	}
-	name, err := t.f.CString(t.files+uint64(off), t.values, maxFileName)
-	if err != nil {
-		return "", err
+	name := t.cstring(t.files+uint64(off), t.values, maxFileName)
+	if t.err == nil {
+		t.fileNames[off] = name
+		t.held += int64(len(name)) + stringOverhead
 	}
-	name = strings.ToValidUTF8(name, "?")
-	t.fileNames[off] = name
-	t.held += int64(len(name)) + stringOverhead
-	return name, nil
+	return name
 }
 
 // Forget clears the caches of names.
@@ -459,25 +457,23 @@ func (t *Table) Forget() {
 	t.held = 0
 }
 
-// value returns the value at an address in one of f's tables, like
-// runtime.pcvalue. It returns -1 if the table has no value for the address, and an
-// error if the file cannot be read.
-func (t *Table) value(f *funcInfo, table uint32, at uint64) (int32, error) {
+// value returns the value at an address in one of f's tables, like runtime.pcvalue. It
+// returns -1 if the table has no value for the address, or if the file cannot be read.
+func (t *Table) value(f *funcInfo, table uint32, at uint64) int32 {
 	if table == 0 {
-		return -1, nil
+		return -1
 	}
 	pc, p := f.entry, t.valuesAt(table)
 	for {
-		value, size, err := p.next()
-		if err != nil || size == 0 {
-			return -1, err
-		}
+		value, size := p.next()
 		pc += size
-		if at < pc {
-			return value, nil
-		}
-		if pc < f.entry || pc > f.entry+f.size {
-			return -1, nil
+		switch {
+		case size == 0:
+			return -1
+		case at < pc:
+			return value
+		case pc < f.entry || pc > f.entry+f.size:
+			return -1
 		}
 	}
 }
@@ -503,29 +499,27 @@ func (t *Table) valuesAt(table uint32) *valueReader {
 }
 
 // next returns the next value and the size of its code in bytes. The size is 0 at the end
-// of the table, or if the table is corrupt.
-func (p *valueReader) next() (value int32, size uint64, err error) {
+// of the table, or if the table is corrupt or cannot be read.
+func (p *valueReader) next() (value int32, size uint64) {
 	// A pair takes at most 10 bytes.
 	if end := p.t.functions; len(p.rest) < 2*binary.MaxVarintLen32 && p.off < end {
 		n := copy(p.buf[:], p.rest)
 		more := min(uint64(len(p.buf)-n), end-p.off)
-		if err := p.t.f.Read(p.buf[n:n+int(more)], p.off); err != nil {
-			return 0, 0, err
-		}
+		p.t.read(p.buf[n:n+int(more)], p.off)
 		p.off += more
 		p.rest = p.buf[:n+int(more)]
 	}
 	v, n := binary.Uvarint(p.rest)
-	if n <= 0 || v == 0 && p.began {
-		return 0, 0, nil
+	if p.t.err != nil || n <= 0 || v == 0 && p.began {
+		return 0, 0
 	}
 	d, m := binary.Uvarint(p.rest[n:])
 	if m <= 0 {
-		return 0, 0, nil
+		return 0, 0
 	}
 	p.rest, p.began = p.rest[n+m:], true
 	p.value += int32(uint32(v)>>1) ^ -int32(v&1)
-	return p.value, d * p.t.quantum, nil
+	return p.value, d * p.t.quantum
 }
 
 // findPCLNTab finds the pclntab by its section. If there is no such section and the file
