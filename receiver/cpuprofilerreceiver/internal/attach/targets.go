@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -70,12 +69,17 @@ func NewTargetFinder(cfg processes.Config, targets []processes.Target) (*TargetF
 // Find finds the targets. A cgroup that cannot be read counts as missing. Find returns an
 // error only if the whole search failed.
 func (f *TargetFinder) Find(ctx context.Context, hostWide bool) (Finding, error) {
-	var found Finding
+	units, found, err := f.find(ctx, hostWide)
+	found.Wanted.Cgroups = f.wanted(units)
+	return found, err
+}
+
+// find finds the targets. It returns the cgroups separately.
+func (f *TargetFinder) find(ctx context.Context, hostWide bool) (units []cgroup.Group, found Finding, err error) {
 	found.Wanted.Host = f.host
 	if f.host && hostWide {
-		return found, nil
+		return nil, found, nil
 	}
-	var units []cgroup.Group
 	for _, t := range f.cgroups {
 		of, err := f.units(t)
 		switch {
@@ -87,15 +91,12 @@ func (f *TargetFinder) Find(ctx context.Context, hostWide bool) (Finding, error)
 		units = append(units, of...)
 	}
 	units = outermost(units)
-	for _, u := range units {
-		found.Wanted.Cgroups = append(found.Wanted.Cgroups, f.wanted(u))
-	}
 	if f.processes == nil {
-		return found, nil
+		return units, found, nil
 	}
 	matches, missing, err := f.processes.Find(ctx)
 	if err != nil {
-		return found, fmt.Errorf("look for processes: %w", err)
+		return units, found, fmt.Errorf("look for processes: %w", err)
 	}
 	for _, t := range missing {
 		found.Missing = append(found.Missing, t.String())
@@ -105,7 +106,7 @@ func (f *TargetFinder) Find(ctx context.Context, hostWide bool) (Finding, error)
 			found.Wanted.Processes = append(found.Wanted.Processes, m)
 		}
 	}
-	return found, nil
+	return units, found, nil
 }
 
 var errNoCgroups = errors.New("cgroups cannot be read")
@@ -155,42 +156,43 @@ func (f *TargetFinder) within(pid int, units []cgroup.Group) bool {
 	})
 }
 
-// wanted converts a group to a cgroup to attach to. Directory is empty if the cgroup has no
-// directory in the hierarchy of perf_event.
-func (f *TargetFinder) wanted(u cgroup.Group) WantedCgroup {
-	dir, err := f.tree.PerfDir(u)
-	if err != nil {
-		dir = ""
+// wanted returns the cgroups to attach to. Directory is empty if a cgroup has no directory
+// in the hierarchy of perf_event.
+func (f *TargetFinder) wanted(units []cgroup.Group) (all []WantedCgroup) {
+	for _, u := range units {
+		dir, err := f.tree.PerfDir(u)
+		if err != nil {
+			dir = ""
+		}
+		all = append(all, WantedCgroup{Path: u.Cgroup, Directory: dir})
 	}
-	return WantedCgroup{Path: u.Cgroup, Directory: dir}
+	return all
 }
 
 // FindAmong finds the targets that are within units or among the processes in among.
 // Samplers that sample only hot targets use FindAmong. The field Missing of the result
 // lists all missing targets.
 func (f *TargetFinder) FindAmong(ctx context.Context, hostWide bool, units []cgroup.Group, among []processes.Match) (Finding, error) {
-	all, err := f.Find(ctx, hostWide)
+	targets, all, err := f.find(ctx, hostWide)
 	if err != nil {
 		return Finding{}, err
 	}
-	found := Finding{Missing: all.Missing}
 	everything := all.Wanted.Host && hostWide
-	if everything {
-		for _, u := range outermost(units) {
-			found.Wanted.Cgroups = append(found.Wanted.Cgroups, f.wanted(u))
-		}
-	} else {
-		found.Wanted.Cgroups = f.overlap(all.Wanted.Cgroups, units)
+	both := units
+	if !everything {
+		both = overlap(targets, units)
 	}
+	both = outermost(both)
+	found := Finding{Missing: all.Missing, Wanted: Wanted{Cgroups: f.wanted(both)}}
 	known := make(map[int]bool)
 	add := func(m processes.Match) {
-		if !known[m.PID] && !f.covered(m.PID, found.Wanted.Cgroups) {
+		if !known[m.PID] && !f.within(m.PID, both) {
 			known[m.PID] = true
 			found.Wanted.Processes = append(found.Wanted.Processes, m)
 		}
 	}
 	for _, m := range among {
-		if everything || f.covered(m.PID, all.Wanted.Cgroups) {
+		if everything || f.within(m.PID, targets) {
 			add(m)
 		}
 	}
@@ -203,40 +205,18 @@ func (f *TargetFinder) FindAmong(ctx context.Context, hostWide bool, units []cgr
 	return found, nil
 }
 
-// overlap returns the intersection of cgroups and units. The
-// result contains each cgroup once.
-func (f *TargetFinder) overlap(cgroups []WantedCgroup, units []cgroup.Group) []WantedCgroup {
-	common := make(map[string]WantedCgroup)
-	for _, c := range cgroups {
+// overlap returns the cgroups that are equal to a target or below it, and also equal to a
+// unit or below it. A cgroup may occur more than once.
+func overlap(targets, units []cgroup.Group) (both []cgroup.Group) {
+	for _, t := range targets {
 		for _, u := range units {
 			switch {
-			case cgroup.Under(u.Cgroup, c.Path):
-				common[u.Cgroup] = f.wanted(u)
-			case cgroup.Under(c.Path, u.Cgroup):
-				common[c.Path] = c
+			case cgroup.Under(u.Cgroup, t.Cgroup):
+				both = append(both, u)
+			case cgroup.Under(t.Cgroup, u.Cgroup):
+				both = append(both, t)
 			}
 		}
 	}
-	var out []WantedCgroup
-	for _, path := range slices.Sorted(maps.Keys(common)) {
-		above := func(c WantedCgroup) bool { return cgroup.Under(path, c.Path) }
-		if !slices.ContainsFunc(out, above) {
-			out = append(out, common[path])
-		}
-	}
-	return out
-}
-
-// covered reports whether a process is in one of the cgroups.
-func (f *TargetFinder) covered(pid int, cgroups []WantedCgroup) bool {
-	if len(cgroups) == 0 || f.tree == nil {
-		return false
-	}
-	units := make([]cgroup.Group, 0, len(cgroups))
-	for _, c := range cgroups {
-		if u, ok := f.tree.GroupAt(c.Path); ok {
-			units = append(units, u)
-		}
-	}
-	return f.within(pid, units)
+	return both
 }
