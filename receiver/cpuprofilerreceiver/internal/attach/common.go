@@ -35,9 +35,7 @@ type Sink interface {
 	// ReadUpTo sets the time before which all samples have been added. If there is no
 	// session, the time is buffer.Idle.
 	ReadUpTo(time int64)
-	// KernelLost adds n to the number of events that the kernel lost. t is the type of the
-	// sampler that lost the events.
-	KernelLost(t *samples.Type, n uint64)
+	lossSink
 	// Paused reports whether sampling has to stop because the buffer has no room.
 	Paused() bool
 	// Batch returns the number of batches that have been active.
@@ -128,37 +126,18 @@ func (l *Loop) Thread(rec *perfevent.Record) samples.Thread {
 	return l.cfg.Table.Thread(rec.PID, rec.TID, l.cfg.ThreadName, l.cfg.ThreadID)
 }
 
-// Count adds the session's losses since the last call to the totals. It returns the
-// counters of the last call.
-func (l *Loop) Count(now perfevent.Stats) (before perfevent.Stats) {
-	before, l.stats = l.stats, now
-	if n := l.cfg.Lost(now) - l.cfg.Lost(before); n > 0 {
-		l.lost.Add(n)
-		l.sink.KernelLost(l.cfg.Type, n)
-	}
-	l.lostRecords.Add(now.LostRecords - before.LostRecords)
-	l.losses.Note(l.cfg.Now(), Lost{l.lost.Load(), l.lostRecords.Load()})
-	return before
-}
-
-// ReadUpTo counts losses, and sets the time before which all samples have been read.
-// While the kernel may still report an earlier loss, the time does not change, and
-// again is true. The caller must then read the rings again soon. before contains the
-// counters of the last call.
-func (l *Loop) ReadUpTo(session *perfevent.Session, now perfevent.Stats, time int64) (before perfevent.Stats, again bool) {
-	before = l.Count(now)
+// ReadUpTo adds losses to the sampler's counters, and sets the time before which all
+// samples have been read. While the kernel may still report an earlier loss, the time does
+// not change, and again is true. The caller must then read the rings again soon. before
+// contains the session's counters of the last call.
+func (l *Loop) ReadUpTo(session *perfevent.Session, now perfevent.Stats, time int64, to *Counts) (before perfevent.Stats, again bool) {
+	before = l.losses.Count(l.cfg.Now(), now, to)
 	if session.LossPending() {
 		return before, true
 	}
 	l.sink.ReadUpTo(time)
 	return before, false
 }
-
-// Lost returns the number of events that the kernel has lost.
-func (l *Loop) Lost() uint64 { return l.lost.Load() }
-
-// LostRecords returns the number of records about processes that the kernel has lost.
-func (l *Loop) LostRecords() uint64 { return l.lostRecords.Load() }
 
 // Pause pauses sampling in the kernel.
 func (l *Loop) Pause(session *perfevent.Session) {

@@ -125,9 +125,6 @@ type Loop struct {
 	// wake wakes a reader without a session.
 	wake    chan struct{}
 	targets atomic.Int64
-	// lost is the number of events that the kernel lost. lostRecords is the number of lost
-	// records about processes.
-	lost, lostRecords atomic.Uint64
 
 	// Only the reading goroutine uses the fields below.
 
@@ -137,7 +134,6 @@ type Loop struct {
 	before  *samples.Capture
 	options perfevent.Options // options of the session
 	last    Found             // result of the last search that did not fail
-	stats   perfevent.Stats   // counters of the session that were already added
 	losses  *Losses
 	batch   uint64 // number of batches when the table was last notified
 	failure string // last logged failure of a search
@@ -150,7 +146,7 @@ type Loop struct {
 // NewLoop returns a Loop that has not started.
 func NewLoop(cfg Config, sink Sink, reader Reader) *Loop {
 	return &Loop{
-		cfg: cfg, sink: sink, reader: reader, attached: newAttachments(cfg.Now), losses: NewLosses(cfg.Logger, cfg.Type.Sampler),
+		cfg: cfg, sink: sink, reader: reader, attached: newAttachments(cfg.Now), losses: NewLosses(cfg.Logger, cfg.Type, cfg.Lost, sink),
 		found: make(chan Found, 1), wake: make(chan struct{}, 1),
 	}
 }
@@ -347,7 +343,7 @@ func (l *Loop) apply(f Found) {
 			return
 		}
 		session = opened
-		l.options, l.stats = options, perfevent.Stats{}
+		l.options = options
 		l.sink.ReadUpTo(l.cfg.Now())
 		l.cfg.Table.AfterLoss() // earlier events were not recorded
 		l.reader.Begin(session)

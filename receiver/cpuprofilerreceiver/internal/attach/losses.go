@@ -1,69 +1,117 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-//go:build linux
-
 package attach
 
 import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/internal/perfevent"
+	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
-// Losses logs losses in the kernel's rings. It logs when losses begin, and again after a
+// Counts are the common counters of samplers that use perf events, since the sampler was
+// created.
+type Counts struct {
+	// BufferFull counts events that did not fit into the sink. Unreadable counts events
+	// without a known process, stack or value. RateLimited counts events that a limit
+	// dropped.
+	BufferFull, Unreadable, RateLimited uint64
+	// Lost is the number of events that the kernel lost. LostRecords is the number of lost
+	// records about processes.
+	Lost, LostRecords uint64
+	// Table contains the counters of the table of processes.
+	Table processes.Stats
+}
+
+// Losses counts losses in the kernel's rings. It logs when losses begin, and again after a
 // time without losses. Only one goroutine may use a Losses.
 type Losses struct {
-	logger  *zap.Logger
-	sampler string
+	logger *zap.Logger
+	of     *samples.Type
+	sink   lossSink
+	// lost returns the number of lost events from the kernel's counters. seen contains the
+	// counters of the session that were already added.
+	lost func(perfevent.Stats) uint64
+	seen perfevent.Stats
 
 	// since is the time at which the current episode of losses began. It is 0 if there is
 	// no episode. last is the time of the last loss. before contains the total losses
 	// before the episode. total contains all losses.
 	since, last   int64
-	before, total Lost
+	before, total losses
 }
 
-// Lost counts the samples and the process records that the kernel lost.
-type Lost struct{ Samples, Records uint64 }
+// lossSink is the part of the buffer that Losses uses.
+type lossSink interface {
+	// KernelLost adds n to the number of events that the kernel lost. t is the type of the
+	// sampler that lost the events.
+	KernelLost(t *samples.Type, n uint64)
+}
+
+// losses are the numbers of events and of process records that the kernel lost.
+type losses struct{ events, records uint64 }
 
 // fields returns the log fields with the losses since before.
-func (l Lost) fields(sampler string, before Lost) []zap.Field {
+func (l losses) fields(sampler string, before losses) []zap.Field {
 	return []zap.Field{
 		zap.String("sampler", sampler),
-		zap.Uint64("lost", l.Samples-before.Samples), zap.Uint64("lost_records", l.Records-before.Records),
+		zap.Uint64("lost", l.events-before.events), zap.Uint64("lost_records", l.records-before.records),
 	}
 }
 
 // lossless is the loss-free time before recovery is logged.
 const lossless = int64(10 * time.Second)
 
-// NewLosses returns the Losses of a sampler.
-func NewLosses(logger *zap.Logger, sampler string) *Losses {
-	return &Losses{logger: logger, sampler: sampler}
+// NewLosses returns the Losses of a sampler. lost returns the number of lost events from the
+// kernel's counters.
+func NewLosses(logger *zap.Logger, of *samples.Type, lost func(perfevent.Stats) uint64, sink lossSink) *Losses {
+	return &Losses{logger: logger, of: of, lost: lost, sink: sink}
 }
 
-// Note records the total losses up to the time now, on the monotonic clock.
-func (l *Losses) Note(now int64, lost Lost) {
+// Count adds the session's losses since the last call to the sampler's counters. at is the
+// time on the monotonic clock. Count returns the session's counters of the last call.
+func (l *Losses) Count(at int64, now perfevent.Stats, to *Counts) (before perfevent.Stats) {
+	before, l.seen = l.seen, now
+	if n := l.lost(now) - l.lost(before); n > 0 {
+		to.Lost += n
+		l.sink.KernelLost(l.of, n)
+	}
+	to.LostRecords += now.LostRecords - before.LostRecords
+	l.note(at, losses{to.Lost, to.LostRecords})
+	return before
+}
+
+// note logs a change of the total losses up to the time now, on the monotonic clock.
+func (l *Losses) note(now int64, total losses) {
 	switch {
-	case lost != l.total:
+	case total != l.total:
 		if l.since == 0 {
 			l.since, l.before = max(now, 1), l.total
 			l.logger.Warn("kernel loses samples or records: they come faster than they are read",
-				lost.fields(l.sampler, l.before)...)
+				total.fields(l.of.Sampler, l.before)...)
 		}
-		l.last, l.total = now, lost
+		l.last, l.total = now, total
 	case l.since != 0 && now-l.last >= lossless:
-		l.End()
+		l.recovered()
 	}
 }
 
-// End logs the end of the current episode, if there is one.
-func (l *Losses) End() {
+// recovered logs the end of the current episode, if there is one.
+func (l *Losses) recovered() {
 	if l.since == 0 {
 		return
 	}
 	l.logger.Info("kernel no longer loses samples or records",
-		append(l.total.fields(l.sampler, l.before), zap.Duration("lasted", time.Duration(l.last-l.since)))...)
+		append(l.total.fields(l.of.Sampler, l.before), zap.Duration("lasted", time.Duration(l.last-l.since)))...)
 	l.since = 0
+}
+
+// End is called at the end of a session.
+func (l *Losses) End() {
+	l.recovered()
+	l.seen = perfevent.Stats{}
 }

@@ -99,7 +99,7 @@ func TestKernelThreadsThatAppearWhileAttachingCountOnce(t *testing.T) {
 	stuck := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
 	defer stuck.Stop()
 	out, pid := run(t, cmd)
-	eventually(t, func() bool { return sampler.Stats().Targets == 1 })
+	eventually(t, func() bool { return sampler.Targets() == 1 })
 	require.True(t, out.Scan())
 	t.Logf("%d descriptors", holds(t).files)
 	once(t, sampler, to, pid, time.Second)
@@ -120,12 +120,12 @@ func TestKernelCgroupsThatComeAndComeBack(t *testing.T) {
 		cmd := group.Command(program.Parent, "hot")
 		_, pid := run(t, cmd)
 		eventually(t, func() bool { return to.ofPID(pid) > 0 })
-		require.Equal(t, 1, sampler.Stats().Targets)
+		require.Equal(t, 1, sampler.Targets())
 		once(t, sampler, to, pid, 200*time.Millisecond)
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		group.Remove(t)
-		eventually(t, func() bool { return sampler.Stats().Targets == 0 })
+		eventually(t, func() bool { return sampler.Targets() == 0 })
 	}
 	eventually(t, func() bool { after := holds(t); return after.files <= before.files && after.rings <= before.rings })
 }
@@ -147,7 +147,7 @@ func TestKernelTargetThatExecutesInOtherNamespaces(t *testing.T) {
 			target := map[string]processes.Target{"pid": {PID: pid}, "cgroup": {Cgroup: group.Path}, "program": {Executable: program.Child}}[by]
 			sampler, to, _ := setup{targets: []processes.Target{target}}.start(t)
 			if by != "program" {
-				eventually(t, func() bool { return sampler.Stats().Targets == 1 })
+				eventually(t, func() bool { return sampler.Targets() == 1 })
 			}
 			to.follow(pid)
 			_, err = in.Write([]byte("\n"))
@@ -193,7 +193,7 @@ func TestKernelCPUThatGoesAndComesBackIsSampled(t *testing.T) {
 			to.forget()
 			eventually(t, func() bool { return to.ofPID(pid) > 100*time.Millisecond })
 			once(t, sampler, to, pid, 200*time.Millisecond)
-			require.Equal(t, 1, sampler.Stats().Targets)
+			require.Equal(t, 1, sampler.Targets())
 		})
 	}
 }

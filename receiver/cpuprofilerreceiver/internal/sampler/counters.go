@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/languages"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
@@ -75,23 +76,9 @@ func (c *Counters) Memory(ctx context.Context, what string, n int64) {
 	}
 }
 
-// Counts are the common counters of samplers that use perf events, since the sampler was
-// created.
-type Counts struct {
-	// BufferFull counts events that did not fit into the sink. Unreadable counts events
-	// without a known process, stack or value. RateLimited counts events that a limit
-	// dropped.
-	BufferFull, Unreadable, RateLimited uint64
-	// Lost is the number of events that the kernel lost. LostRecords is the number of lost
-	// records about processes.
-	Lost, LostRecords uint64
-	// Table contains the counters of the table of processes.
-	Table processes.Stats
-}
-
 // Count adds the difference between now and seen to the telemetry, for the sampler of this
 // type.
-func (c *Counters) Count(ctx context.Context, of *samples.Type, now, seen *Counts) {
+func (c *Counters) Count(ctx context.Context, of *samples.Type, now, seen *attach.Counts) {
 	c.Samples(BufferFull, of.Sampler, int(now.BufferFull-seen.BufferFull))
 	c.Samples(Unreadable, of.Sampler, int(now.Unreadable-seen.Unreadable))
 	c.Samples(RateLimited, of.Sampler, int(now.RateLimited-seen.RateLimited))

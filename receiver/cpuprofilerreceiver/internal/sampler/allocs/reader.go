@@ -43,7 +43,6 @@ type reader struct {
 	rec     perfevent.Record
 	uprobes *perfevent.Session // at the last read
 	members *map[int]*member   // at the last read
-	stats   perfevent.Stats    // counters of uprobes that were already added
 	waiting []*member          // members with samples in their reservoirs
 	kept    []allocation       // sorted by time, during flush
 	full    episode
@@ -103,7 +102,8 @@ func (r *reader) drain() {
 	upTo := r.cfg.Now()
 	u := r.link.uprobes.Load()
 	if u != r.uprobes {
-		r.uprobes, r.stats = u, perfevent.Stats{}
+		r.uprobes = u
+		r.losses.End()
 	}
 	if members := r.link.members.Load(); members != r.members {
 		r.members = members
@@ -114,23 +114,13 @@ func (r *reader) drain() {
 		for u.Read(&r.rec) {
 			r.handle(&r.rec)
 		}
-		r.count(u.Stats())
+		r.losses.Count(r.cfg.Now(), u.Stats(), &r.counts.Counts)
 	}
 	r.cfg.Table.Settle()
 	if r.most == 0 {
 		r.cfg.Sink.ReadUpTo(upTo)
 	}
 	r.published.Set(r.counts)
-}
-
-func (r *reader) count(now perfevent.Stats) {
-	if n := attach.KernelLost(now) - attach.KernelLost(r.stats); n > 0 {
-		r.counts.Lost += n
-		r.cfg.Sink.KernelLost(samples.AllocSpace, n)
-	}
-	r.counts.LostRecords += now.LostRecords - r.stats.LostRecords
-	r.losses.Note(r.cfg.Now(), attach.Lost{Samples: r.counts.Lost, Records: r.counts.LostRecords})
-	r.stats = now
 }
 
 // handle processes one record. Some records belong to processes that are not sampled,

@@ -74,7 +74,7 @@ type Settings struct {
 
 // Stats are the counters of a Sampler since it was created.
 type Stats struct {
-	sampler.Counts
+	attach.Counts
 	// Read is the number of allocations of wanted processes that were read. Each of them is
 	// in the sink, is waiting for Flush, or is counted in BufferFull, Unreadable or
 	// RateLimited.
@@ -143,7 +143,7 @@ func New(cfg Settings) *Sampler {
 	if cfg.Limit > 0 {
 		s.reader.most = max(1, int(float64(cfg.Limit)*cfg.Interval.Minutes()))
 	}
-	s.reader.losses = attach.NewLosses(cfg.Logger, samples.AllocSpace.Sampler)
+	s.reader.losses = attach.NewLosses(cfg.Logger, samples.AllocSpace, attach.KernelLost, cfg.Sink)
 	return s
 }
 

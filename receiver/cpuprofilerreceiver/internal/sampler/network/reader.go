@@ -120,7 +120,7 @@ func (r *reader) drain(session *perfevent.Session) (soon bool) {
 		r.handle(&r.rec)
 	}
 	now := session.Stats()
-	before, again := r.loop.ReadUpTo(session, now, upTo)
+	before, again := r.loop.ReadUpTo(session, now, upTo, &r.counts.Counts)
 	r.counts.RateLimited += now.Unsampled - before.Unsampled
 	r.publish()
 	return r.cfg.Table.Settle() || again

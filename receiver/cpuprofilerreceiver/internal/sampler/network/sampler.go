@@ -42,12 +42,11 @@ type Settings struct {
 type Stats struct {
 	// Counts counts calls. RateLimited counts calls that the sample of another call
 	// represents, and calls after the last sample.
-	sampler.Counts
+	attach.Counts
 	// Paused is the time during which sampling paused because both batches were full.
 	Paused time.Duration
-	// Targets is the number of attached targets. Every is the largest number of calls per
-	// sample among all targets.
-	Targets, Every int
+	// Every is the largest number of calls per sample among all targets.
+	Every int
 }
 
 // Sampler samples calls on sockets.
@@ -92,11 +91,7 @@ func newSampler(cfg *Config, s *sampler.Shared) (*Sampler, error) {
 }
 
 // Stats returns the counters. It is safe for concurrent use.
-func (s *Sampler) Stats() Stats {
-	st := s.reader.published.Get()
-	st.Lost, st.LostRecords, st.Targets = s.Lost(), s.LostRecords(), s.Targets()
-	return st
-}
+func (s *Sampler) Stats() Stats { return s.reader.published.Get() }
 
 // Record adds the sampler's counters to the telemetry.
 func (s *Sampler) Record(ctx context.Context) {

@@ -192,7 +192,7 @@ func (r *rig) attach(to attach.Finding) {
 	if to.Wanted.Host {
 		want = 1
 	}
-	r.eventually("targets", func() bool { return r.Stats().Targets == want })
+	r.eventually("targets", func() bool { return r.Targets() == want })
 	r.everyCall()
 }
 
@@ -428,7 +428,7 @@ func TestKernelBytesAreScaledAboveTheBound(t *testing.T) {
 			took := time.Since(began).Seconds()
 			r.read()
 			r.find.set(attach.Finding{})
-			r.eventually("detaching", func() bool { return r.Stats().Targets == 0 })
+			r.eventually("detaching", func() bool { return r.Targets() == 0 })
 			r.stop()
 
 			sent, functions, _ := r.to.of("net_sent")

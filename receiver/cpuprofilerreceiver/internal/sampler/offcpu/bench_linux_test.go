@@ -102,7 +102,7 @@ func ask(b *testing.B, binary string, most, copied int, inGroup bool) (m measure
 				c.Stacks = unwind.NewStacks(unwind.StacksConfig{Mode: unwind.Copies, Bytes: copied, Tables: tables(b)})
 			}
 		})
-		waitFor(b, "attached", func() bool { return s.Stats().Targets == 1 })
+		waitFor(b, "attached", func() bool { return s.Targets() == 1 })
 	}
 	p.begin(b)
 	began, ended := p.number(b), p.number(b)

@@ -57,7 +57,7 @@ func besideNeighbour(t *testing.T, sleeper, scope string, times int, each time.D
 		}
 		c.Stacks = unwind.NewStacks(unwind.StacksConfig{Mode: unwind.Copies, Bytes: 16384, Tables: cache, Logger: zap.NewNop()})
 	})
-	waitFor(t, "attached", func() bool { return s.Stats().Targets == targets })
+	waitFor(t, "attached", func() bool { return s.Targets() == targets })
 	learn(t, cache, p.Process.Pid)
 	// From here on, the state of the program is known, because the program waits again. A
 	// window ends during this wait. The rest of the wait belongs to the next window.

@@ -165,7 +165,7 @@ func (r *reader) drain(session *perfevent.Session) (soon bool) {
 	r.closing = closing
 	r.closed.Store(closing)
 	now := session.Stats()
-	before, again := r.loop.ReadUpTo(session, now, upTo)
+	before, again := r.loop.ReadUpTo(session, now, upTo, &r.counts.Counts)
 	if now.Corrupt != before.Corrupt {
 		r.waits.forget() // corrupt records may have been switches
 	}

@@ -64,7 +64,7 @@ type Stats struct {
 	// Counts counts waits. RateLimited counts waits without a sampled stack. The time of
 	// these waits is included in the values of other waits of the thread, or is emitted
 	// without a stack. Lost counts samples and switches.
-	sampler.Counts
+	attach.Counts
 	WaitCounts
 	// Unshared is the time that was emitted without a stack.
 	Unshared time.Duration
@@ -72,10 +72,9 @@ type Stats struct {
 	// PausedRate is the time during which sampling paused because there were too many
 	// switches to read.
 	PausedFull, PausedRate time.Duration
-	// Targets is the number of attached targets. Threads is the number of followed threads.
-	// Watched is the number of threads whose switches are all sampled. For all other
-	// threads, one in Every switches is sampled.
-	Targets, Threads, Watched, Every int
+	// Threads is the number of followed threads. Watched is the number of threads whose
+	// switches are all sampled. For all other threads, one in Every switches is sampled.
+	Threads, Watched, Every int
 }
 
 // Sampler samples threads that are not running.
@@ -129,11 +128,7 @@ func newSampler(cfg *Config, s *sampler.Shared) (*Sampler, error) {
 }
 
 // Stats returns the counters. It is safe for concurrent use.
-func (s *Sampler) Stats() Stats {
-	st := s.reader.published.Get()
-	st.Lost, st.LostRecords, st.Targets = s.Lost(), s.LostRecords(), s.Targets()
-	return st
-}
+func (s *Sampler) Stats() Stats { return s.reader.published.Get() }
 
 // Record adds the sampler's counters to the telemetry.
 func (s *Sampler) Record(ctx context.Context) {

@@ -282,7 +282,7 @@ func offTheCPU(t *testing.T, binary, how, scope string) (lost uint64) {
 		finder.set(process(p.Process.Pid))
 	}
 	s, to, _ := start(t, finder, func(c *Settings) { c.MinDuration, c.MaxEventsPerSecond = 0, 1e6 })
-	waitFor(t, "attached", func() bool { return s.Stats().Targets == 1 })
+	waitFor(t, "attached", func() bool { return s.Targets() == 1 })
 	p.begin(t)
 	for range 5 { // windows end while the program waits
 		time.Sleep(50 * time.Millisecond)
@@ -329,7 +329,7 @@ func TestKernelScaledValuesSumToTheProgramsOwnTime(t *testing.T) {
 				finder.set(process(p.Process.Pid))
 			}
 			s, to, _ := start(t, finder, func(c *Settings) { c.MinDuration, c.MaxEventsPerSecond = 0, 100 })
-			waitFor(t, "attached", func() bool { return s.Stats().Targets == 1 })
+			waitFor(t, "attached", func() bool { return s.Targets() == 1 })
 			p.begin(t)
 			began, ended := p.number(t), p.number(t)
 			want := time.Duration(p.number(t))
@@ -370,7 +370,7 @@ func waitsEnd(t *testing.T) (lost uint64) {
 	finder.set(group(t, g.Path))
 	p := run(t, g.Command("dash", "-c", "read _; for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do sleep 0.02; done; echo 0; sleep 0.3; read _"))
 	s, to, _ := start(t, finder, nil)
-	waitFor(t, "attached", func() bool { return s.Stats().Targets == 1 })
+	waitFor(t, "attached", func() bool { return s.Targets() == 1 })
 	p.begin(t)
 	p.number(t)
 	// The sampler forgets a thread two windows after it has read the thread's end.
@@ -423,7 +423,7 @@ func TestSamplersOfTheSameProgramAllHaveItsStacks(t *testing.T) {
 	}
 	one, to, _ := start(t, finder, nil)
 	other, toOther, _ := start(t, finder, nil)
-	waitFor(t, "attached", func() bool { return one.Stats().Targets == 1 && other.Stats().Targets == 1 })
+	waitFor(t, "attached", func() bool { return one.Targets() == 1 && other.Targets() == 1 })
 	for end := time.Now().Add(patience); stacks(one, to) < 20 || stacks(other, toOther) < 20; {
 		require.True(t, time.Now().Before(end), "no stacks in one of the two")
 	}
@@ -434,7 +434,7 @@ func TestWaitOverAPauseIsNotEmitted(t *testing.T) {
 	finder := new(targets)
 	finder.set(process(p.Process.Pid))
 	s, to, logs := start(t, finder, nil)
-	waitFor(t, "attached", func() bool { return s.Stats().Targets == 1 })
+	waitFor(t, "attached", func() bool { return s.Targets() == 1 })
 	p.begin(t)
 	p.number(t)
 	waitFor(t, "in the second read", func() bool {
@@ -467,7 +467,7 @@ func TestSwitchesThatAreTooManyToReadPauseSampling(t *testing.T) {
 	finder := new(targets)
 	finder.set(process(p.Process.Pid))
 	s, _, logs := start(t, finder, func(c *Settings) { c.MaxEventsPerSecond = 1 })
-	waitFor(t, "attached", func() bool { return s.Stats().Targets == 1 })
+	waitFor(t, "attached", func() bool { return s.Targets() == 1 })
 	p.begin(t)
 	waitFor(t, "paused", func() bool { return s.Stats().PausedRate > 0 })
 	waitFor(t, "said", func() bool { return logs.FilterMessageSnippet("more context switches than can be read").Len() == 1 })
@@ -489,13 +489,13 @@ func TestNothingIsAttachedWhileNothingIsWanted(t *testing.T) {
 	require.Equal(t, before, perfDescriptors(t))
 	wanted := monotonic()
 	tell(process(p.Process.Pid))
-	waitFor(t, "attached", func() bool { return s.Stats().Targets == 1 })
+	waitFor(t, "attached", func() bool { return s.Targets() == 1 })
 	attached := monotonic()
 	require.Greater(t, perfDescriptors(t), before)
 	p.begin(t)
 	p.number(t)
 	tell(attach.Finding{})
-	waitFor(t, "detached", func() bool { return s.Stats().Targets == 0 && to.position() == buffer.Idle })
+	waitFor(t, "detached", func() bool { return s.Targets() == 0 && to.position() == buffer.Idle })
 	require.Equal(t, before, perfDescriptors(t))
 	require.Zero(t, s.Stats().Threads)
 	to.mu.Lock()
@@ -558,9 +558,9 @@ func TestMissingRightIsLoggedOnceAndRetried(t *testing.T) {
 	require.Contains(t, said().All()[0].ContextMap()["error"], "context switches happen in the kernel")
 	time.Sleep(20 * time.Millisecond) // the time of several discoveries
 	require.Equal(t, 1, said().Len())
-	require.Zero(t, s.Stats().Targets)
+	require.Zero(t, s.Targets())
 	permitted.Store(true)
-	waitFor(t, "attached", func() bool { return s.Stats().Targets == 1 })
+	waitFor(t, "attached", func() bool { return s.Targets() == 1 })
 }
 
 func TestStopWithoutStart(t *testing.T) {

@@ -90,14 +90,14 @@ func wholeWaits(t *testing.T, binary, how, function string, mode unwind.Mode, in
 		cfg.Table = processes.NewTable(processes.Config{Track: symbols.Track})
 		cfg.Stacks = unwind.NewStacks(unwind.StacksConfig{Mode: mode, Bytes: 16384, Tables: cache, Logger: zap.New(core)})
 	})
-	waitFor(t, "attached", func() bool { return s.Stats().Targets == 1 })
+	waitFor(t, "attached", func() bool { return s.Targets() == 1 })
 	if mode == unwind.CopiesWhereNeeded {
 		waitFor(t, "found to be needed", func() bool { return said.FilterMessageSnippet("stacks are copied").Len() == 1 })
 		// The targets are logged each time events are attached. The events are attached
 		// again right after the log line above.
 		reports := func() int { return logs.FilterMessage("off-CPU targets").Len() }
 		before := reports()
-		waitFor(t, "attached anew", func() bool { return reports() > before && s.Stats().Targets == 1 })
+		waitFor(t, "attached anew", func() bool { return reports() > before && s.Targets() == 1 })
 	}
 	learn(t, cache, p.Process.Pid)
 	to.close(t, s) // separates the wait for standard input from the windows below

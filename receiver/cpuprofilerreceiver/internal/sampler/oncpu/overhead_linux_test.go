@@ -86,7 +86,7 @@ func TestKernelFrequencyFallsUnderALoadAndRecovers(t *testing.T) {
 	before := cpuTimeOf(t, pid)
 	require.NoError(t, s.Start(t.Context()))
 	defer func() { require.NoError(t, s.Stop(t.Context())) }()
-	require.Eventually(t, func() bool { return s.Stats().Targets == 1 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return s.Targets() == 1 }, patience, time.Millisecond)
 	attached := cpuTimeOf(t, pid)
 	require.Eventually(t, func() bool { return s.Stats().Lowered >= 2 }, 3*patience, 10*time.Millisecond)
 	low := s.Stats().Frequency

@@ -147,7 +147,7 @@ func (r *reader) drain(session *perfevent.Session) time.Duration {
 		r.handle(&r.rec)
 	}
 	// Held samples are added to the buffer later, so the position must not be after them.
-	_, again := r.loop.ReadUpTo(session, session.Stats(), r.cfg.Labels.Oldest(upTo))
+	_, again := r.loop.ReadUpTo(session, session.Stats(), r.cfg.Labels.Oldest(upTo), &r.counts.Counts)
 	if !again {
 		r.cfg.Labels.Settle(upTo, r.add)
 	}

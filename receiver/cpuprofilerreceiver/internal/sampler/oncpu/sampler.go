@@ -67,7 +67,7 @@ type Settings struct {
 
 // Stats are the counters of a Sampler since it was created.
 type Stats struct {
-	sampler.Counts
+	attach.Counts
 	// Read is the number of samples of targets that were read. Each of them is in the sink,
 	// or is counted in BufferFull or Unreadable.
 	Read uint64
@@ -79,9 +79,7 @@ type Stats struct {
 	Spared uint64
 	// PeriodsSkipped is the number of sampling periods that fell into pauses.
 	PeriodsSkipped uint64
-	// Targets is the number of attached targets. Frequency is the current sampling frequency
-	// of all targets.
-	Targets   int
+	// Frequency is the current sampling frequency of all targets.
 	Frequency float64
 }
 
@@ -171,8 +169,7 @@ func (s *Sampler) Start(context.Context) error {
 // Stats returns the counters. It is safe for concurrent use.
 func (s *Sampler) Stats() Stats {
 	st := s.reader.published.Get()
-	st.Lost, st.LostRecords, st.Targets = s.Lost(), s.LostRecords(), s.Targets()
-	if st.Targets == 0 {
+	if s.Targets() == 0 {
 		st.Frequency = 0
 	}
 	return st

@@ -130,13 +130,13 @@ func TestNothingPermittedIsAStatusUntilItIs(t *testing.T) {
 	require.ErrorIs(t, st.get()[0], os.ErrPermission)
 	require.ErrorContains(t, st.get()[0], "CAP_PERFMON")
 	require.ErrorContains(t, st.get()[0], "retried every 5ms")
-	require.Zero(t, s.Stats().Targets)
+	require.Zero(t, s.Targets())
 	require.Zero(t, logs.FilterMessage("sampling started").Len())
 
 	mu.Lock()
 	rights = perfevent.Rights{HostWide: refused, Kernel: refused}
 	mu.Unlock()
-	require.Eventually(t, func() bool { return len(st.get()) == 2 && s.Stats().Targets == 1 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return len(st.get()) == 2 && s.Targets() == 1 }, patience, time.Millisecond)
 	require.NoError(t, st.get()[1])
 	require.Eventually(t, func() bool { return logs.FilterMessage("sampling started").Len() == 1 }, patience, time.Millisecond)
 }
@@ -154,7 +154,7 @@ func TestTargetsThatAllRefuseAreAStatus(t *testing.T) {
 	require.Eventually(t, func() bool { return len(st.get()) == 1 }, patience, time.Millisecond)
 	require.ErrorContains(t, st.get()[0], "nothing can be sampled")
 	require.ErrorContains(t, st.get()[0], "process "+strconv.Itoa(os.Getpid()))
-	require.Zero(t, s.Stats().Targets)
+	require.Zero(t, s.Targets())
 	require.Zero(t, logs.FilterMessage("sampling started").Len())
 }
 
@@ -164,7 +164,7 @@ func TestFailureToLookForTargetsKeepsWhatIsSampled(t *testing.T) {
 	s, st, logs := newTestSampler(f, nil)
 	require.NoError(t, s.Start(t.Context()))
 	defer func() { require.NoError(t, s.Stop(t.Context())) }()
-	require.Eventually(t, func() bool { return s.Stats().Targets == 1 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return s.Targets() == 1 }, patience, time.Millisecond)
 	f.fail(errors.New("too many open files"))
 	said := func() int { return logs.FilterMessageSnippet("looking for targets failed").Len() }
 	require.Eventually(t, func() bool { return said() == 1 }, patience, time.Millisecond)
