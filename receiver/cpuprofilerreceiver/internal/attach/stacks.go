@@ -20,9 +20,9 @@ func StacksPerSecond(most, copied int) int {
 	return max(1, min(most, maxCopied/copied))
 }
 
-// NoStack returns a stack with the single frame "[no stack]", for samples without a stack.
+// NoStack is a stack with the single frame "[no stack]", for samples without a stack.
 // Backends drop samples without a frame.
-func NoStack() *samples.Stack {
-	frame := &samples.Location{Type: samples.FrameNative, Resolved: true, Lines: []samples.Line{{Function: "[no stack]"}}}
-	return &samples.Stack{Locations: []*samples.Location{frame}, Truncated: true}
+var NoStack = &samples.Stack{
+	Locations: []*samples.Location{{Type: samples.FrameNative, Resolved: true, Lines: []samples.Line{{Function: "[no stack]"}}}},
+	Truncated: true,
 }

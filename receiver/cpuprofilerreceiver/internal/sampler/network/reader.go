@@ -35,7 +35,6 @@ type reader struct {
 	pace    *pace
 	begun   begun
 	intN    func(int) int
-	noStack *samples.Stack // for calls without a stack
 
 	counts    Stats                    // the reader's own counters
 	published sampler.Published[Stats] // all counters, for other goroutines
@@ -170,7 +169,7 @@ func (r *reader) sample(rec *perfevent.Record) {
 		Period: 1, Capture: r.loop.Capture(rec.Attachment),
 	}
 	if k.Stack == nil {
-		k.Stack = r.noStack
+		k.Stack = attach.NoStack
 	}
 	if source.kind != connects {
 		bytes, ok := source.ret.Int(rec.Sample.Raw)

@@ -66,7 +66,7 @@ func New(cfg Settings) *Sampler {
 	cfg.Type, cfg.Refused, cfg.Lost = samples.NetSent, s.refused, attach.KernelLost
 	cfg.Tracepoints, cfg.Everywhere = targetEvents, everywhereEvents
 	r := &s.reader
-	r.cfg, r.intN, r.noStack, r.found, r.sources = cfg, rand.IntN, attach.NoStack(), &s.sources, &sources{}
+	r.cfg, r.intN, r.found, r.sources = cfg, rand.IntN, &s.sources, &sources{}
 
 	s.Loop = attach.NewLoop(cfg.Config, cfg.Sink, r)
 	r.loop = s.Loop

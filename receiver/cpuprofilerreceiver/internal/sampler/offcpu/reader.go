@@ -64,8 +64,6 @@ type reader struct {
 	unread   []int
 	readFrom int64
 	again    perfevent.Record
-	// noStack is the stack for time without a stack.
-	noStack *samples.Stack
 
 	counts    Stats                    // the reader's own counters
 	published sampler.Published[Stats] // all counters, for other goroutines
@@ -330,7 +328,9 @@ func (r *reader) handle(rec *perfevent.Record) {
 		r.waits.exited(rec.Task.PID, rec.Task.TID)
 	case perfevent.TypeComm:
 		if rec.Comm.Exec {
-			r.waits.executed(rec.Comm.TID)
+			// If the thread was not the first thread of its process, it takes over the id of
+			// the first thread, whose end was recorded under this id.
+			r.waits.started(rec.Comm.TID)
 		}
 	case perfevent.TypeLost:
 		shared, split := rec.Lost.Switches()
@@ -425,7 +425,7 @@ func (r *reader) emit(p *part, typ *samples.Type, period, value int64) {
 func (r *reader) without(pid, tid int) caller {
 	var rec perfevent.Record
 	rec.PID, rec.TID = pid, tid
-	return caller{resource: r.cfg.Table.Known(pid).Resource, stack: r.noStack, thread: r.loop.Thread(&rec)}
+	return caller{resource: r.cfg.Table.Known(pid).Resource, stack: attach.NoStack, thread: r.loop.Thread(&rec)}
 }
 
 // still reports whether a thread that has waited longer than a capture window still waits.

@@ -97,7 +97,7 @@ func New(cfg Settings) *Sampler {
 	cfg.Type, cfg.Refused, cfg.Lost, cfg.Switches = samples.OffCPU, refused, attach.KernelLost, true
 	s := &Sampler{}
 	r := &s.reader
-	r.cfg, r.intN, r.noStack = cfg, rand.IntN, attach.NoStack()
+	r.cfg, r.intN = cfg, rand.IntN
 	r.scaler = newScaler(maxHeld, r.emit)
 	r.waits = newWaits(cfg.MinDuration, cfg.MaxThreads, r.add)
 	if cfg.Still != nil {

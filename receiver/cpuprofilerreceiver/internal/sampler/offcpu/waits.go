@@ -331,11 +331,6 @@ func (w *waits) exited(pid, tid int) {
 	w.ended[0] = append(w.ended[0], tid)
 }
 
-// executed records that a thread executed another program. If the thread was not the first
-// thread of its process, it takes over the id of the first thread. The end of the first
-// thread was recorded under this id, so executed drops the old entry.
-func (w *waits) executed(tid int) { w.started(tid) }
-
 // cut ends the capture window at time, and emits waits in progress up to time. A wait below
 // the minimum length is kept until its length is known.
 func (w *waits) cut(time int64) {

@@ -168,7 +168,7 @@ func (s *script) do(t *testing.T, line string, f []string) {
 	case "fork":
 		s.started(tid)
 	case "exec":
-		s.executed(tid)
+		s.started(tid)
 	case "exit":
 		s.exited(pid, tid)
 	case "cut":

@@ -24,9 +24,6 @@ const (
 	// Samples wake the reader when a ring is a quarter full. The buffer wakes the reader when
 	// a batch is taken.
 	idleWait = 5 * time.Second
-	// watchWait is the longest wait during a pause, and while the kernel is still starting
-	// a program.
-	watchWait = time.Second / 4
 	// gatherWait is the time during which records accumulate if each sample would otherwise
 	// wake the reader.
 	gatherWait = 100 * time.Millisecond
@@ -155,7 +152,7 @@ func (r *reader) drain(session *perfevent.Session) time.Duration {
 	case r.cfg.Table.Settle() || again:
 		return attach.SettleWait
 	case r.paused || r.cfg.Table.Starting():
-		return watchWait
+		return attach.IdleWait
 	}
 	return min(idleWait, r.cfg.Languages.Wait(), r.cfg.Labels.Wait())
 }
