@@ -115,7 +115,9 @@ type Loop struct {
 	sink   Sink
 	reader Reader
 
-	found  chan Found
+	// found is the result of the last search. It is nil once the reading goroutine has
+	// taken it.
+	found  atomic.Pointer[Found]
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 
@@ -147,7 +149,7 @@ type Loop struct {
 func NewLoop(cfg Config, sink Sink, reader Reader) *Loop {
 	return &Loop{
 		cfg: cfg, sink: sink, reader: reader, attached: newAttachments(cfg.Now), losses: NewLosses(cfg.Logger, cfg.Type, cfg.Lost, sink),
-		found: make(chan Found, 1), wake: make(chan struct{}, 1),
+		wake: make(chan struct{}, 1),
 	}
 }
 
@@ -221,11 +223,7 @@ func (l *Loop) discover(ctx context.Context, rights perfevent.Rights) {
 		if ctx.Err() != nil {
 			return
 		}
-		select {
-		case <-l.found: // not applied yet, and outdated
-		default:
-		}
-		l.found <- f
+		l.found.Store(&f)
 		l.Wake()
 		select {
 		case <-tick.C:
@@ -275,17 +273,13 @@ func (l *Loop) find(ctx context.Context, rights perfevent.Rights) Found {
 // read attaches events and reads records until ctx is done.
 func (l *Loop) read(ctx context.Context) {
 	for ctx.Err() == nil {
-		select {
-		case f := <-l.found:
-			l.apply(f)
-		default:
+		if f := l.found.Swap(nil); f != nil {
+			l.apply(*f)
 		}
 		session := l.session.Load()
 		if session == nil {
 			l.sink.ReadUpTo(buffer.Idle)
 			select {
-			case f := <-l.found:
-				l.apply(f)
 			case <-l.wake:
 			case <-ctx.Done():
 			}
