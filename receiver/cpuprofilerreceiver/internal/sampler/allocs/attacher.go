@@ -43,16 +43,14 @@ type program struct {
 
 	// hit reports whether an allocation was sampled.
 	hit atomic.Bool
-	// Only the attacher uses the fields below. quiet reports whether the absence of samples
-	// was logged. since is the time at which the program was attached.
-	quiet bool
-	since int64
-}
-
-// placed is a uprobe in a program, with the number of processes that share the uprobe.
-type placed struct {
+	// Only the attacher uses the fields below. uprobe is nil while no process uses the
+	// program. users is the number of processes that share the uprobe.
 	uprobe *perfevent.Attachment
 	users  int
+	// quiet reports whether the absence of samples was logged. since is the time at which
+	// the uprobe was placed.
+	quiet bool
+	since int64
 }
 
 // member is a sampled process.
@@ -87,7 +85,6 @@ type attacher struct {
 	wanted   []procfs.Process
 	failing  bool // the last search failed
 	known    *simplelru.LRU[mappedfile.ID, *program]
-	probes   map[*program]*placed
 	attached map[int]*member
 	keys     map[int]deadline.Key // keys of the processes in this update
 	logged   logged
@@ -175,7 +172,7 @@ func (a *attacher) attach(p procfs.Process) error {
 	if ok && known.err != nil {
 		return nil
 	}
-	if !ok || a.probes[known] == nil {
+	if !ok || known.uprobe == nil {
 		read := &query
 		if ok {
 			read = nil // the program is known
@@ -195,12 +192,12 @@ func (a *attacher) attach(p procfs.Process) error {
 			return err
 		}
 	}
-	m := &member{Process: p, file: file, program: known, uprobe: a.probes[known].uprobe}
+	m := &member{Process: p, file: file, program: known, uprobe: known.uprobe}
 	if now, err := a.files.Process(p.PID); err != nil || now != p {
 		a.release(known)
 		return nil // the process ended, and another process has its pid
 	}
-	a.probes[known].users++
+	known.users++
 	m.capture.From = a.cfg.Now()
 	a.readRate(m)
 	a.attached[p.PID] = m
@@ -236,10 +233,12 @@ func (a *attacher) learn(o *goprogram.File, id mappedfile.ID) *program {
 	}
 	p.err = err
 	a.known.Add(id, p)
-	if err != nil && !errors.Is(err, goprogram.ErrNotGo) {
-		a.cfg.Logger.Info("allocations of a program are not sampled", zap.String("program", p.path), zap.Error(err))
-	} else if err != nil {
-		a.cfg.Logger.Debug("allocations of a program are not sampled", zap.String("program", p.path), zap.Error(err))
+	if err != nil {
+		level := zap.InfoLevel
+		if errors.Is(err, goprogram.ErrNotGo) {
+			level = zap.DebugLevel
+		}
+		a.cfg.Logger.Log(level, "allocations of a program are not sampled", zap.String("program", p.path), zap.Error(err))
 	}
 	return p
 }
@@ -259,8 +258,8 @@ func (a *attacher) place(p *program, f *os.File) error {
 	if err != nil {
 		return err
 	}
-	p.since = a.cfg.Now()
-	a.probes[p] = &placed{uprobe: probe}
+	p.uprobe, p.since = probe, a.cfg.Now()
+	a.programs.Add(1)
 	a.cfg.Logger.Debug("allocations of a program are sampled", zap.String("program", p.path))
 	return nil
 }
@@ -295,7 +294,7 @@ func (a *attacher) detach(leave []*member) {
 	for _, m := range leave {
 		m.capture.End(a.cfg.Now())
 		delete(a.attached, m.PID)
-		a.probes[m.program].users--
+		m.program.users--
 	}
 	a.publish()
 	for _, m := range leave {
@@ -305,14 +304,14 @@ func (a *attacher) detach(leave []*member) {
 
 // release removes a uprobe that no process uses any more.
 func (a *attacher) release(p *program) {
-	probe := a.probes[p]
-	if probe == nil || probe.users > 0 {
+	if p.uprobe == nil || p.users > 0 {
 		return
 	}
-	delete(a.probes, p)
-	if err := probe.uprobe.Detach(); err != nil {
+	if err := p.uprobe.Detach(); err != nil {
 		a.cfg.Logger.Debug("removing a uprobe failed", zap.Error(err))
 	}
+	p.uprobe = nil
+	a.programs.Add(-1)
 	a.cfg.Logger.Debug("allocations of a program are no longer sampled", zap.String("program", p.path))
 }
 
@@ -321,7 +320,6 @@ func (a *attacher) publish() {
 	members := maps.Clone(a.attached)
 	a.link.members.Store(&members)
 	a.processes.Store(int64(len(a.attached)))
-	a.programs.Store(int64(len(a.probes)))
 }
 
 // followCPUs detaches everything and closes the rings if CPUs went offline or came online.
@@ -359,9 +357,10 @@ func (a *attacher) end() {
 
 // report logs changes of the attached programs. It logs each program without samples once.
 func (a *attacher) report() {
-	a.logged.report(a.cfg.Logger, a.cfg.When, len(a.attached), len(a.probes))
+	a.logged.report(a.cfg.Logger, a.cfg.When, len(a.attached), int(a.programs.Load()))
 	now := a.cfg.Now()
-	for p := range a.probes {
+	for _, m := range a.attached {
+		p := m.program
 		switch {
 		case p.quiet || p.hit.Load():
 		case a.rateIsZero(p):

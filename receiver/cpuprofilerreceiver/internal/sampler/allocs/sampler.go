@@ -137,7 +137,7 @@ func New(cfg Settings) *Sampler {
 	a := &s.attacher
 	a.cfg, a.link, a.files = cfg, &s.link, procfs.At(cfg.Root)
 	a.access = mappedfile.Access{Root: cfg.Root, Runner: cfg.Runner}
-	a.probes, a.attached = make(map[*program]*placed), make(map[int]*member)
+	a.attached = make(map[int]*member)
 	a.known, _ = simplelru.NewLRU[mappedfile.ID, *program](maxPrograms, nil) // fails only for a size below 1
 	s.reader.cfg, s.reader.link = cfg, &s.link
 	if cfg.Limit > 0 {

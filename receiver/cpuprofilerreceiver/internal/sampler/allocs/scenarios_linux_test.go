@@ -221,7 +221,9 @@ func TestProcessesThatComeAndGoLeaveNothing(t *testing.T) {
 		return s.Stats().Processes == 0 && s.uprobes.Load() == nil
 	}, patience, time.Millisecond)
 	require.Zero(t, s.Stats().Programs)
-	require.Empty(t, s.attacher.probes)
+	for _, p := range s.attacher.known.Values() {
+		require.Nil(t, p.uprobe)
+	}
 	require.Eventually(t, func() bool { return len(descriptors(t)) <= len(before) }, patience, time.Millisecond)
 	require.NoError(t, s.Stop(context.Background()))
 	st := s.Stats()
