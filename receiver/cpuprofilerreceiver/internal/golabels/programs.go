@@ -72,9 +72,7 @@ type found struct {
 	process *process
 	program *program
 	session *perfevent.Session
-	// retry is true if the search failed and is tried again. refused is true if no probes
-	// can be placed.
-	retry, refused bool
+	err     error
 }
 
 // find returns the process of a sample. It returns nil if the program of the process has
@@ -116,17 +114,7 @@ func (l *Labels) find(of *processes.Process, now int64) *process {
 // because a file system may not respond, and because the kernel blocks while a probe is
 // placed.
 func (l *Labels) search(to chan<- found, f found, known map[mappedfile.ID]*program) {
-	var err error
-	f.program, err = l.place(f, known)
-	switch {
-	case err == nil, errors.Is(err, goprogram.ErrNotGo), errors.Is(err, errNoLabels), errors.Is(err, os.ErrProcessDone), procfs.IsGone(err):
-	case errors.Is(err, os.ErrClosed), errors.Is(err, deadline.ErrLate), errors.Is(err, deadline.ErrRefused):
-		f.retry = true // the error is logged elsewhere
-	default:
-		unsupported, right := new(perfevent.UnsupportedError), new(perfevent.RightsError)
-		f.refused = errors.As(err, &unsupported) || errors.As(err, &right)
-		l.cfg.Logger.Info("labels of goroutines are not read", zap.Int("pid", f.process.pid), zap.Error(err))
-	}
+	f.program, f.err = l.place(f, known)
 	to <- f
 }
 
@@ -169,11 +157,16 @@ func (l *Labels) receive() {
 		return
 	}
 	now := l.cfg.Now()
-	if f.retry {
-		f.process.retry = now + retryInterval
-	}
-	if f.refused && f.session == l.session {
-		l.Begin(nil) // so that the reason is logged only once
+	switch err := f.err; {
+	case err == nil, errors.Is(err, goprogram.ErrNotGo), errors.Is(err, errNoLabels), errors.Is(err, os.ErrProcessDone), procfs.IsGone(err):
+	case errors.Is(err, os.ErrClosed), errors.Is(err, deadline.ErrLate), errors.Is(err, deadline.ErrRefused):
+		f.process.retry = now + retryInterval // the error is logged elsewhere
+	default:
+		l.cfg.Logger.Info("labels of goroutines are not read", zap.Int("pid", f.process.pid), zap.Error(err))
+		unsupported, right := new(perfevent.UnsupportedError), new(perfevent.RightsError)
+		if (errors.As(err, &unsupported) || errors.As(err, &right)) && f.session == l.session {
+			l.Begin(nil) // no probes can be placed, so the reason is logged only once
+		}
 	}
 	if f.program == nil || f.session != l.session {
 		return // nothing was found, or the end of the session has removed the probes
