@@ -9,6 +9,7 @@
 package deadline
 
 import (
+	"cmp"
 	"errors"
 	"runtime"
 	"slices"
@@ -174,6 +175,8 @@ func (k Key) bound() int {
 // The methods of a nil Call only run their functions.
 type Call struct {
 	runner *Runner
+	// of is the subject of Run. It is nil for Take.
+	of *Subject
 	// waits is the sequence number of the wait in progress. It is 0 if there is no wait.
 	// Run sets it to givenUp when it gives up the wait.
 	waits atomic.Uint64
@@ -195,6 +198,7 @@ func (c *Call) Wait(subject *Subject, f func()) {
 		f()
 		return
 	}
+	subject = cmp.Or(subject, c.of)
 	c.count++
 	c.subject.Store(subject)
 	c.waits.Store(c.count)
@@ -202,11 +206,9 @@ func (c *Call) Wait(subject *Subject, f func()) {
 	if c.waits.CompareAndSwap(c.count, 0) {
 		return
 	}
-	if subject != nil {
-		c.runner.mu.Lock() // give sets stuck while it holds the lock
-		subject.stuck.Store(false)
-		c.runner.mu.Unlock()
-	}
+	c.runner.mu.Lock() // give sets stuck while it holds the lock
+	subject.stuck.Store(false)
+	c.runner.mu.Unlock()
 	if c.exits {
 		runtime.Goexit()
 	}
@@ -224,17 +226,17 @@ func (r *Runner) Run(key Key, name string, limit time.Duration, work func(*Call)
 		r.mu.Unlock()
 		return ErrRefused
 	}
-	return r.run(&Subject{Key: key, Name: name}, limit, &Call{runner: r}, work)
+	return r.run(limit, &Call{runner: r, of: &Subject{Key: key, Name: name}}, work)
 }
 
 // Take is like Run, but for work on shared data that another goroutine takes over
 // after ErrLate. The goroutine of the late work exits when its wait ends. Each wait
 // of the work must have a subject.
 func (r *Runner) Take(limit time.Duration, work func(*Call)) error {
-	return r.run(nil, limit, &Call{runner: r, exits: true}, work)
+	return r.run(limit, &Call{runner: r, exits: true}, work)
 }
 
-func (r *Runner) run(of *Subject, limit time.Duration, c *Call, work func(*Call)) error {
+func (r *Runner) run(limit time.Duration, c *Call, work func(*Call)) error {
 	if r == nil {
 		work(nil)
 		return nil
@@ -265,24 +267,21 @@ func (r *Runner) run(of *Subject, limit time.Duration, c *Call, work func(*Call)
 		if times <= ticks && all <= maxTicks {
 			continue
 		}
-		if r.give(c, seen, of) {
+		if r.give(c, seen) {
 			return ErrLate
 		}
 	}
 }
 
 // give gives up a wait. It returns false if the wait has just ended.
-func (r *Runner) give(c *Call, wait uint64, of *Subject) bool {
-	subject := c.subject.Load()
+func (r *Runner) give(c *Call, wait uint64) bool {
+	of := c.subject.Load()
 	r.mu.Lock()
 	if !c.waits.CompareAndSwap(wait, givenUp) {
 		r.mu.Unlock()
 		return false
 	}
-	if subject != nil {
-		of = subject
-		subject.stuck.Store(true)
-	}
+	of.stuck.Store(true)
 	c.late = of
 	now := r.now()
 	for other, k := range r.keys {
