@@ -61,26 +61,29 @@ var outcomes = [...]struct{ name, help string }{
 // String returns the value of the metric's attribute.
 func (o Outcome) String() string { return outcomes[o].name }
 
-// refusal is a response that is not a profile.
-type refusal struct {
-	status int
-	text   string
+// failure is the error of a pull whose outcome is known.
+type failure struct {
+	Outcome
+	error
 }
 
-func (e *refusal) Error() string {
-	s := "the endpoint answers " + strconv.Itoa(e.status) + " " + http.StatusText(e.status)
-	if e.text != "" {
-		s += ": " + strconv.Quote(e.text)
-	}
-	return s
-}
+func (e *failure) Unwrap() error { return e.error }
 
 // maxRefusal bounds the number of bytes read from an error response.
 const maxRefusal = 512
 
-func refusalOf(resp *http.Response) *refusal {
+// refusalOf returns the error for a response that is not a profile.
+func refusalOf(resp *http.Response) error {
+	message := "the endpoint answers " + strconv.Itoa(resp.StatusCode) + " " + http.StatusText(resp.StatusCode)
 	b, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal)) // a part is enough for the log
-	return &refusal{resp.StatusCode, strings.TrimSpace(string(b))}
+	text := strings.TrimSpace(string(b))
+	if text != "" {
+		message += ": " + strconv.Quote(text)
+	}
+	if strings.Contains(text, busy) {
+		return &failure{Busy, errors.New(message)}
+	}
+	return &failure{Refused, errors.New(message)}
 }
 
 // busy is the response of net/http/pprof while the runtime is taking another CPU profile.
@@ -88,36 +91,22 @@ const busy = "cpu profiling already in use"
 
 // errSampled is the error for a profile that is not pulled, because a sampler already
 // measures the process.
-var errSampled = errors.New("what it measures of this program is sampled")
-
-// errInvalid marks an invalid profile.
-type errInvalid struct{ error }
-
-func (e errInvalid) Unwrap() error { return e.error }
+var errSampled = &failure{Sampled, errors.New("what it measures of this program is sampled")}
 
 // outcomeOf returns the outcome of a pull from its error. stopped reports whether the
 // puller was stopped.
 func outcomeOf(err error, stopped bool) Outcome {
-	var no *refusal
+	var failed *failure
 	var timeout net.Error
 	switch {
 	case err == nil:
 		return OK
 	case stopped:
 		return Stopped
-	case errors.As(err, &no):
-		if strings.Contains(no.text, busy) {
-			return Busy
-		}
-		return Refused
 	case errors.Is(err, boundedread.ErrTooLarge):
 		return TooLarge
-	case errors.As(err, new(errInvalid)):
-		return Invalid
-	case errors.Is(err, errSampled):
-		return Sampled
-	case errors.Is(err, errRedirected):
-		return Refused
+	case errors.As(err, &failed):
+		return failed.Outcome
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		return Timeout
 	case errors.Is(err, ErrUnidentified):
@@ -131,7 +120,7 @@ func outcomeOf(err error, stopped bool) Outcome {
 const maxRedirects = 3
 
 // errRedirected is the error for a redirect that is not followed.
-var errRedirected = errors.New("the endpoint redirects")
+var errRedirected = &failure{Refused, errors.New("the endpoint redirects")}
 
 // SameHost is a function for http.Client.CheckRedirect. Only the configured host may
 // receive credentials and pulls.

@@ -222,7 +222,7 @@ func (p *puller) convert(k Kind, subject Subject, body []byte, window samples.Ca
 	defer p.cfg.Decoding.Unlock()
 	decoded, err := decode(body, maxSize)
 	if err != nil {
-		return errInvalid{fmt.Errorf("decode the profile: %w", err)}
+		return &failure{Invalid, fmt.Errorf("decode the profile: %w", err)}
 	}
 	if d := decoded.DurationNanos; k.Timed && d > 0 {
 		window.Start = max(window.Start, window.End-d)
@@ -235,7 +235,7 @@ func (p *puller) convert(k Kind, subject Subject, body []byte, window samples.Ca
 	}
 	p.logRoom(added, noRoom)
 	if err != nil {
-		return errInvalid{fmt.Errorf("read the profile: %w", err)}
+		return &failure{Invalid, fmt.Errorf("read the profile: %w", err)}
 	}
 	return nil
 }
