@@ -178,16 +178,6 @@ func (l *Loop) Interrupted() {
 	}
 }
 
-// failed logs that the search for targets failed. It does not log the same failure twice
-// in a row.
-func (l *Loop) failed(err error) {
-	if text := err.Error(); text != l.failure {
-		l.failure = text
-		l.cfg.Logger.Warn("looking for targets failed; what is sampled stays as it is", zap.String("sampler", l.cfg.Type.Sampler),
-			zap.Error(err), zap.Duration("retry_interval", l.cfg.DiscoveryInterval))
-	}
-}
-
 // Report logs targets that are left out, and reports whether targets can be sampled. It
 // calls refused with the reason when sampling becomes impossible, and with nil when it is
 // possible again. It calls started with the left-out targets when sampling starts. Log

@@ -312,8 +312,14 @@ func (l *Loop) optionsFor(f *Found) perfevent.Options {
 func (l *Loop) apply(f Found) {
 	session := l.session.Load()
 	if f.failed && session != nil {
-		l.failed(f.Err)
-		return // the targets are unknown, so the attachments stay
+		// The targets are unknown, so the attachments stay. The same failure is not logged
+		// twice in a row.
+		if text := f.Err.Error(); text != l.failure {
+			l.failure = text
+			l.cfg.Logger.Warn("looking for targets failed; what is sampled stays as it is", zap.String("sampler", l.cfg.Type.Sampler),
+				zap.Error(f.Err), zap.Duration("retry_interval", l.cfg.DiscoveryInterval))
+		}
+		return
 	}
 	l.failure = "" // so that the next failure is logged
 	if !f.failed {

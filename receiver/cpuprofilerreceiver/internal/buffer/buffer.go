@@ -312,10 +312,14 @@ func (b *Buffer) readUpTo() int64 {
 // held for the next batch until Take. Settle blocks for at most limit, and returns at
 // once if no sampler is sampling.
 func (b *Buffer) Settle(limit time.Duration) {
-	now, ok := b.close()
-	if !ok {
+	b.mu.Lock()
+	if b.paused.Load() { // both batches are full
+		b.mu.Unlock()
 		return
 	}
+	now := b.clock.Monotonic()
+	b.until = now
+	b.mu.Unlock()
 	b.closing.Store(now)
 	b.wake()
 	late := time.NewTimer(limit)
@@ -327,18 +331,6 @@ func (b *Buffer) Settle(limit time.Duration) {
 			return
 		}
 	}
-}
-
-// close sets the end of the active batch to the current time. ok is false if both batches
-// are full.
-func (b *Buffer) close() (now int64, ok bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.paused.Load() {
-		return 0, false
-	}
-	b.until = b.clock.Monotonic()
-	return b.until, true
 }
 
 // Take returns a batch to emit. If no batch is full, Take returns the active batch and

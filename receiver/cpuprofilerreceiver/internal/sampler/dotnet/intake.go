@@ -280,13 +280,12 @@ func (r *resource) keepTime(at, now int64, log *zap.Logger) {
 // each logged once.
 type episode struct {
 	begun   int64 // 0 without an episode
-	kind    nativeformat.Kind
 	samples int
 }
 
 func (e *episode) lose(log *zap.Logger, kind nativeformat.Kind, now int64, samples int) {
 	if e.begun == 0 {
-		e.begun, e.kind = now, kind
+		e.begun = now
 		message := sampler.MsgThreadsFull
 		if kind == nativeformat.AllocationSamples {
 			message = sampler.MsgAllocationsFull

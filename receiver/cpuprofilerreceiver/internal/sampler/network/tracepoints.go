@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"strings"
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/perfevent/tracefs"
@@ -99,11 +100,7 @@ func findSources(root string) (*sources, error) {
 		absent(samples.TCPConnects.Name, "sock:inet_sock_set_state", "Linux 4.16", err)
 	}
 	if len(s.of) == 0 {
-		errs := make([]error, len(s.missing))
-		for i, why := range s.missing {
-			errs[i] = errors.New(why)
-		}
-		return nil, errors.Join(errs...)
+		return nil, errors.New(strings.Join(s.missing, "\n"))
 	}
 	return s, nil
 }
