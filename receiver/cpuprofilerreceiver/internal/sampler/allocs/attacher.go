@@ -32,12 +32,10 @@ import (
 // hit.
 type program struct {
 	path string
+	// Program contains the runtime's own code (Runs), and the address of
+	// runtime.MemProfileRate (Variable). It may be nil if err is not nil.
+	*goprogram.Program
 	site site
-	// allocators are the link-time address ranges of the runtime's own code.
-	allocators []goprogram.Run
-	// entry and rate are the link-time addresses of the entry point and of
-	// runtime.MemProfileRate. They are 0 if the symbol is missing.
-	entry, rate uint64
 	// err is the reason why the program's allocations cannot be sampled.
 	err error
 
@@ -226,10 +224,8 @@ func (a *attacher) learn(o *goprogram.File, id mappedfile.ID) *program {
 		}
 	}
 	if err == nil {
+		p.Program = found
 		p.site, err = siteOf(found, runtime.GOARCH)
-	}
-	if err == nil {
-		p.allocators, p.entry, p.rate = found.Runs, found.Entry, found.Variable
 	}
 	p.err = err
 	a.known.Add(id, p)
@@ -267,7 +263,7 @@ func (a *attacher) place(p *program, f *os.File) error {
 // readRate reads the program's runtime.MemProfileRate.
 func (a *attacher) readRate(m *member) {
 	rate, read := int64(unknownRate), int64(unknownRate)
-	known := m.program.rate != 0 && a.access.Runner.Run(a.key(m.PID), a.files.File(m.PID, "mem"), deadline.ReadLimit, func(c *deadline.Call) {
+	known := m.program.Variable != 0 && a.access.Runner.Run(a.key(m.PID), a.files.File(m.PID, "mem"), deadline.ReadLimit, func(c *deadline.Call) {
 		c.Wait(nil, func() { read = a.rateOf(m) })
 	}) == nil
 	if known {
@@ -279,7 +275,7 @@ func (a *attacher) readRate(m *member) {
 func (a *attacher) rateOf(m *member) int64 {
 	var b [8]byte
 	entry, err := a.files.EntryPoint(m.PID)
-	if err != nil || a.files.ReadMemory(m.PID, b[:], m.program.rate+entry-m.program.entry) != nil {
+	if err != nil || a.files.ReadMemory(m.PID, b[:], m.program.Variable+entry-m.program.Entry) != nil {
 		return unknownRate
 	}
 	return max(int64(binary.NativeEndian.Uint64(b[:])), unknownRate)

@@ -40,7 +40,7 @@ func newTestReader(t testing.TB, limit int) (*reader, *member) {
 		c.Sink = &nowhere{}
 	})
 	m := &member{Process: procfs.Process{PID: os.Getpid()}, program: &program{site: site{address: 500}}}
-	m.program.allocators = []goprogram.Run{{Start: 0, End: 1000}}
+	m.program.Program = &goprogram.Program{Runs: []goprogram.Run{{Start: 0, End: 1000}}}
 	m.rate.Store(defaultRate)
 	s.members.Store(&map[int]*member{m.PID: m})
 	r := &s.reader

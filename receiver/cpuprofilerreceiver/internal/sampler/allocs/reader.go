@@ -226,10 +226,10 @@ func (p *program) callers(stack []uint64) []uint64 {
 
 // allocates reports whether a link-time address belongs to the runtime.
 func (p *program) allocates(address uint64) bool {
-	i, found := slices.BinarySearchFunc(p.allocators, address, func(run goprogram.Run, at uint64) int {
+	i, found := slices.BinarySearchFunc(p.Runs, address, func(run goprogram.Run, at uint64) int {
 		return cmp.Compare(run.Start, at)
 	})
-	return found || i > 0 && address < p.allocators[i-1].End
+	return found || i > 0 && address < p.Runs[i-1].End
 }
 
 // flush emits the kept samples.
