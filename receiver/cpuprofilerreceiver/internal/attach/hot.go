@@ -49,12 +49,9 @@ func (f *HotFinder) Groups() (units []cgroup.Group, pids map[int]uint64) {
 	for _, u := range f.hot.Hot() {
 		var unit cgroup.Group
 		ok := false
-		if f.known.Tree != nil && u.Cgroup != "" {
-			unit, ok = f.known.Tree.GroupAt(u.Cgroup)
-		}
-		if !ok && f.known.Tree != nil && u.ContainerID != "" {
-			if found, is, err := f.known.Tree.FindContainer(u.ContainerID); err == nil && is {
-				unit, ok = found, true
+		if tree := f.known.Tree; tree != nil {
+			if unit, ok = tree.GroupAt(u.Cgroup); !ok {
+				unit, ok, _ = tree.FindContainer(u.ContainerID) // an empty id is not found
 			}
 		}
 		switch {

@@ -160,10 +160,7 @@ func (f *TargetFinder) within(pid int, units []cgroup.Group) bool {
 // in the hierarchy of perf_event.
 func (f *TargetFinder) wanted(units []cgroup.Group) (all []WantedCgroup) {
 	for _, u := range units {
-		dir, err := f.tree.PerfDir(u)
-		if err != nil {
-			dir = ""
-		}
+		dir, _ := f.tree.PerfDir(u)
 		all = append(all, WantedCgroup{Path: u.Cgroup, Directory: dir})
 	}
 	return all

@@ -354,7 +354,6 @@ func (s *Shared) Attach(of *samples.Type, hot bool) (cfg attach.Config, err erro
 		Languages:         walker,
 		Labels:            s.Perf.labels(of),
 		Runner:            s.Perf.access.Runner,
-		Type:              of,
 		Finder:            targets,
 		DiscoveryInterval: s.DiscoveryInterval,
 		Missing:           s.Missing,

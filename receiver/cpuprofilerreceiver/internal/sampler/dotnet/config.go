@@ -6,7 +6,6 @@ package dotnet
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 	"strconv"
 	"time"
@@ -18,7 +17,6 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/bytesize"
 	"github.com/hotprofile/hotprofile/internal/httplisten"
-	"github.com/hotprofile/hotprofile/internal/unixsocket"
 )
 
 // Config is the block dotnet of the configuration. It configures the server that receives
@@ -105,16 +103,8 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// mode returns the file mode of the socket.
-func (c *Config) mode() fs.FileMode { return fs.FileMode(c.SocketMode).Perm() }
-
 // unix reports whether clients connect over a Unix socket, so that the kernel identifies
 // them.
 func (c *Config) unix() bool {
 	return c.ServerConfig.NetAddr.Transport == confignet.TransportTypeUnix
-}
-
-// guarded reports whether a file mode decides who may connect.
-func (c *Config) guarded() bool {
-	return c.unix() && !unixsocket.Abstract(c.ServerConfig.NetAddr.Endpoint)
 }

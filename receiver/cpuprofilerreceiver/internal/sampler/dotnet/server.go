@@ -5,6 +5,7 @@ package dotnet
 
 import (
 	"context"
+	"io/fs"
 	"time"
 
 	"go.opentelemetry.io/collector/config/configoptional"
@@ -13,6 +14,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/httplisten"
 	"github.com/hotprofile/hotprofile/internal/nativeformat"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/internal/unixsocket"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
@@ -58,7 +60,7 @@ func NewServer(cfg *Config, s *sampler.Shared) (*Server, error) {
 		Cgroups:         s.HostInfo.Tree,
 		MaxHeaderBytes:  maxHeader,
 		ShutdownTimeout: shutdownTimeout,
-		SocketMode:      cfg.mode(),
+		SocketMode:      fs.FileMode(cfg.SocketMode).Perm(),
 		About:           server.clientOf,
 	})
 	return server, nil
@@ -70,7 +72,7 @@ func (s *Server) Start(ctx context.Context) error {
 		return err
 	}
 	fields := []zap.Field{zap.String("transport", string(s.cfg.ServerConfig.NetAddr.Transport)), zap.Stringer("endpoint", s.Addr())}
-	if s.cfg.guarded() {
+	if s.cfg.unix() && !unixsocket.Abstract(s.cfg.ServerConfig.NetAddr.Endpoint) {
 		fields = append(fields, zap.Stringer("socket_mode", s.cfg.SocketMode))
 	}
 	s.intake.Logger.Info(".NET profile server listening", fields...)

@@ -51,8 +51,7 @@ type pulled struct {
 
 // sums contains the summed values of one stack.
 type sums struct {
-	stack  *samples.Stack
-	link   samples.Link
+	sumKey
 	values [2]int64
 }
 
@@ -82,7 +81,7 @@ func (c *pulled) emit(to sampler.SentSink) (added, noRoom int, err error) {
 		if !ok {
 			i = len(all)
 			index[k] = i
-			all = append(all, sums{stack: k.stack, link: k.link})
+			all = append(all, sums{sumKey: k})
 		}
 		for j, col := range columns {
 			v := s.Value[col.index] / col.divisor
