@@ -137,14 +137,7 @@ func (r *Runner) Refuses(key Key) bool {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.refuses(key)
-}
-
-func (r *Runner) refuses(key Key) bool {
-	if r.stats.Stuck >= maxLate {
-		return true
-	}
-	return slices.ContainsFunc(key.all(), func(key Key) bool {
+	return r.stats.Stuck >= maxLate || slices.ContainsFunc(key.all(), func(key Key) bool {
 		k, ok := r.keys[key]
 		return ok && (k.late >= key.bound() || r.now().Before(k.until))
 	})
