@@ -4,6 +4,7 @@
 package cpuprofilerreceiver
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -239,22 +240,18 @@ func (e *emitter) consume(batch *samples.Batch) {
 			left[typ] -= n
 			events += n
 		}
-		outcome := sampler.Exported
-		if err := ctx.Err(); err != nil && tried {
-			outcome = sampler.Refused // no time is left for this request
-			if failure == nil {
-				failure = fmt.Errorf("emit a batch of %d samples within %v: %w", batch.Count(), e.exportTimeout, err)
-			}
+		err := ctx.Err()
+		if err != nil && tried { // no time is left for this request
+			err = fmt.Errorf("emit a batch of %d samples within %v: %w", batch.Count(), e.exportTimeout, err)
 		} else {
 			op := e.obs.StartProfilesOp(ctx)
-			err := e.next.ConsumeProfiles(op, request)
+			err = e.next.ConsumeProfiles(op, request)
 			tried = true
 			e.obs.EndProfilesOp(op, metadata.Type.String(), events, err)
-			if err != nil {
-				outcome, failure = sampler.Refused, err
-			}
 		}
-		if outcome == sampler.Refused {
+		outcome := sampler.Exported
+		if err != nil {
+			outcome, failure = sampler.Refused, cmp.Or(failure, err)
 			failed += events
 		}
 		for typ, n := range tally {
