@@ -22,9 +22,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/languages"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/perftargets"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/allocs"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/dotnet"
@@ -103,13 +103,13 @@ const maxLabelKey = 255
 var ownKeys = []string{attr.ThreadName, attr.ThreadID, attr.Transport, samples.LabelTraceID, samples.LabelSpanID}
 
 // KernelStacks selects whether the kernel part of stacks is sampled.
-type KernelStacks = attach.KernelStacks
+type KernelStacks = perftargets.KernelStacks
 
 // These are the values of kernel_stacks.
 const (
-	KernelStacksAuto  = attach.KernelAuto
-	KernelStacksTrue  = attach.KernelDemanded
-	KernelStacksFalse = attach.KernelNever
+	KernelStacksAuto  = perftargets.KernelAuto
+	KernelStacksTrue  = perftargets.KernelDemanded
+	KernelStacksFalse = perftargets.KernelNever
 )
 
 // Unwind selects how the user part of stacks is unwound.

@@ -21,10 +21,10 @@ import (
 	"github.com/hotprofile/hotprofile/internal/configlog"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/perftargets"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/dotnet"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/pprof"
@@ -158,7 +158,7 @@ func (p *profiler) build(enabled []sampler.Factory, host component.Host, info sa
 	for _, f := range enabled {
 		shared.Weights += f.Weight
 	}
-	missing := attach.NewMissing(p.logger, p.cfg.DiscoveryInterval)
+	missing := perftargets.NewMissing(p.logger, p.cfg.DiscoveryInterval)
 	for _, f := range enabled {
 		own := *shared
 		own.Weight = f.Weight

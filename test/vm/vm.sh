@@ -136,7 +136,7 @@ VM_PACKAGES=(
 	internal/nativeformat internal/otlpprofiles internal/procfs internal/samples internal/trigger
 	processor/cputriggerprocessor
 	receiver/cpuprofilerreceiver
-	receiver/cpuprofilerreceiver/internal/attach
+	receiver/cpuprofilerreceiver/internal/perftargets
 	receiver/cpuprofilerreceiver/internal/cputime
 	receiver/cpuprofilerreceiver/internal/sampler/oncpu
 	receiver/cpuprofilerreceiver/internal/sampler/offcpu

@@ -23,7 +23,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/perftargets"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/oncpu"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
@@ -166,7 +166,7 @@ type setup struct {
 	frequency int
 	maxEvents int
 	// to receives the samples. If to is nil, start uses a sink that counts them.
-	to attach.Sink
+	to perftargets.Sink
 }
 
 // clock returns the time of CLOCK_MONOTONIC in nanoseconds.
@@ -195,7 +195,7 @@ func (s setup) start(t *testing.T) (*oncpu.Sampler, *sink, func() string) {
 	wanted, err := processes.NewMatcher(s.targets, os.Getpid())
 	require.NoError(t, err)
 	cfg := processes.Config{Tree: tree, Wanted: wanted}
-	finder, err := attach.NewTargetFinder(cfg, s.targets)
+	finder, err := perftargets.NewTargetFinder(cfg, s.targets)
 	require.NoError(t, err)
 	to := &sink{begin: time.Now(), cgroups: map[string]*tally{}, pids: map[int]time.Duration{}}
 	if s.to == nil {
@@ -203,7 +203,7 @@ func (s setup) start(t *testing.T) (*oncpu.Sampler, *sink, func() string) {
 	}
 	core, logs := observer.New(zap.InfoLevel)
 	sampler := oncpu.New(oncpu.Settings{
-		Config: attach.Config{
+		Config: perftargets.Config{
 			Finder: finder, Table: processes.NewTable(cfg), MaxEvents: s.maxEvents, DiscoveryInterval: s.discovery,
 			ThreadName: true, Logger: zap.New(core), Now: clock, Probe: perfevent.Probe,
 			Stacks: unwind.NewStacks(unwind.StacksConfig{}),

@@ -10,9 +10,9 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/languages"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/perftargets"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
@@ -78,7 +78,7 @@ func (c *Counters) Memory(ctx context.Context, what string, n int64) {
 
 // Count adds the difference between now and seen to the telemetry, for the sampler of this
 // type.
-func (c *Counters) Count(ctx context.Context, of *samples.Type, now, seen *attach.Counts) {
+func (c *Counters) Count(ctx context.Context, of *samples.Type, now, seen *perftargets.Counts) {
 	c.Samples(BufferFull, of.Sampler, int(now.BufferFull-seen.BufferFull))
 	c.Samples(Unreadable, of.Sampler, int(now.Unreadable-seen.Unreadable))
 	c.Samples(RateLimited, of.Sampler, int(now.RateLimited-seen.RateLimited))

@@ -20,13 +20,13 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/golabels"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/languages"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/perftargets"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
@@ -36,7 +36,7 @@ import (
 type PerfConfig struct {
 	// MaxEvents is the maximum number of perf event descriptors of each sampler.
 	MaxEvents int
-	Kernel    attach.KernelStacks
+	Kernel    perftargets.KernelStacks
 	Unwind    unwind.Mode
 	// Languages lists the languages whose functions appear in the stacks of hot units.
 	Languages []string
@@ -325,7 +325,7 @@ func (s *Shared) Processes() (processes.Config, error) {
 }
 
 // AttachWhen is like Attach, but for a sampler whose configuration has a `when` key.
-func (s *Shared) AttachWhen(when When, of *samples.Type, key string) (cfg attach.Config, err error) {
+func (s *Shared) AttachWhen(when When, of *samples.Type, key string) (cfg perftargets.Config, err error) {
 	hot, why, err := when.Resolve(s.HotUnits)
 	if err != nil {
 		return cfg, fmt.Errorf("%s: %w", key, err)
@@ -337,12 +337,12 @@ func (s *Shared) AttachWhen(when When, of *samples.Type, key string) (cfg attach
 
 // Attach returns the configuration for sampling the targets of a type with perf events. If
 // hot is true, only hot targets are sampled.
-func (s *Shared) Attach(of *samples.Type, hot bool) (cfg attach.Config, err error) {
+func (s *Shared) Attach(of *samples.Type, hot bool) (cfg perftargets.Config, err error) {
 	known, err := s.Processes()
 	if err != nil {
 		return cfg, err
 	}
-	targets, err := attach.NewTargetFinder(known, s.Targets)
+	targets, err := perftargets.NewTargetFinder(known, s.Targets)
 	if err != nil {
 		return cfg, err
 	}
@@ -350,7 +350,7 @@ func (s *Shared) Attach(of *samples.Type, hot bool) (cfg attach.Config, err erro
 	if walker != nil {
 		known.Interpreted = walker.Interpreted
 	}
-	cfg = attach.Config{
+	cfg = perftargets.Config{
 		Languages:         walker,
 		Labels:            s.Perf.labels(of),
 		Runner:            s.Perf.access.Runner,
@@ -368,7 +368,7 @@ func (s *Shared) Attach(of *samples.Type, hot bool) (cfg attach.Config, err erro
 		Probe:             perfevent.Probe,
 	}
 	if hot {
-		cfg.Finder = attach.NewHotFinder(s.HotUnits, known, targets, s.Missing != nil)
+		cfg.Finder = perftargets.NewHotFinder(s.HotUnits, known, targets, s.Missing != nil)
 		cfg.Changed, cfg.Unwatch = s.HotUnits.Watch()
 	}
 	return cfg, nil

@@ -22,8 +22,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/configlog"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/perftargets"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
@@ -80,7 +80,7 @@ type Shared struct {
 	DiscoveryInterval time.Duration
 	ExportInterval    time.Duration
 	// Missing logs missing targets. It is nil if another sampler logs them.
-	Missing *attach.Missing
+	Missing *perftargets.Missing
 	// ThreadName and ThreadID select the attributes that distinguish threads.
 	ThreadName, ThreadID bool
 	// HotUnits is the hot_units extension. It is nil without this extension.

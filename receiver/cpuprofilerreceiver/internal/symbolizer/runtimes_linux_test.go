@@ -25,7 +25,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/perftargets"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/oncpu"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
@@ -68,12 +68,12 @@ func run(t *testing.T, attr *syscall.SysProcAttr, name string, args ...string) r
 	return running{pid: cmd.Process.Pid}
 }
 
-// finder is an attach.Finder that always returns one process.
+// finder is a perftargets.Finder that always returns one process.
 type finder int
 
-func (f finder) Find(context.Context, bool) (attach.Finding, error) {
-	return attach.Finding{
-		Wanted: attach.Wanted{Processes: []processes.Match{{Process: procfs.Process{PID: int(f), Start: 1}, Threads: 1}}},
+func (f finder) Find(context.Context, bool) (perftargets.Finding, error) {
+	return perftargets.Finding{
+		Wanted: perftargets.Wanted{Processes: []processes.Match{{Process: procfs.Process{PID: int(f), Start: 1}, Threads: 1}}},
 	}, nil
 }
 
@@ -118,7 +118,7 @@ func sampleAndName(t *testing.T, pid int, before func()) (counts frameCount, lin
 	defer symbols.Close()
 	sink := &batches{batch: samples.NewBatch(64 << 20)}
 	sampler := oncpu.New(oncpu.Settings{
-		Config: attach.Config{
+		Config: perftargets.Config{
 			Finder: finder(pid), Table: processes.NewTable(processes.Config{Track: symbols.Track}),
 			MaxEvents: 4096, DiscoveryInterval: 50 * time.Millisecond, Logger: zaptest.NewLogger(t),
 			Now:   func() int64 { return time.Now().UnixNano() - perfevent.ClockOffset() },

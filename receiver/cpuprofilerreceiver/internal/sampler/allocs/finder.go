@@ -11,7 +11,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/procfs"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/perftargets"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
@@ -19,9 +19,9 @@ import (
 // attacher determines which of these processes run Go programs.
 type finder struct {
 	targets *processes.Finder
-	tree    *cgroup.Tree      // nil if cgroups cannot be read
-	hot     *attach.HotFinder // nil if all targets are sampled
-	missing *attach.Missing
+	tree    *cgroup.Tree           // nil if cgroups cannot be read
+	hot     *perftargets.HotFinder // nil if all targets are sampled
+	missing *perftargets.Missing
 }
 
 func (f *finder) find(ctx context.Context) (found []procfs.Process, err error) {

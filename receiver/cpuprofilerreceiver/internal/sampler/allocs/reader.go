@@ -16,8 +16,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/internal/token"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/perftargets"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
@@ -46,7 +46,7 @@ type reader struct {
 	waiting []*member          // members with samples in their reservoirs
 	kept    []allocation       // sorted by time, during flush
 	full    episode
-	losses  *attach.Losses
+	losses  *perftargets.Losses
 
 	counts    Stats                    // the reader's own counters
 	published sampler.Published[Stats] // the same counters, for other goroutines
@@ -67,7 +67,7 @@ func (r *reader) run(ctx context.Context) {
 			continue
 		default:
 		}
-		if u.Wait(attach.IdleWait) != nil {
+		if u.Wait(perftargets.IdleWait) != nil {
 			r.idle(ctx) // the session was closed, and a new session may follow
 			continue
 		}

@@ -20,9 +20,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/internal/token"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/perftargets"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
@@ -51,7 +51,7 @@ type Sink interface {
 type Settings struct {
 	// Config is the common configuration of samplers that use perf events. Only the reading
 	// goroutine uses its table. Its Finder is not used.
-	attach.Config
+	perftargets.Config
 	// Root is the folder where the host's root is mounted. "" means "/".
 	Root string
 	// Find returns the processes to sample. Find is called whenever Changed receives, and
@@ -74,7 +74,7 @@ type Settings struct {
 
 // Stats are the counters of a Sampler since it was created.
 type Stats struct {
-	attach.Counts
+	perftargets.Counts
 	// Read is the number of allocations of wanted processes that were read. Each of them is
 	// in the sink, is waiting for Flush, or is counted in BufferFull, Unreadable or
 	// RateLimited.
@@ -143,7 +143,7 @@ func New(cfg Settings) *Sampler {
 	if cfg.Limit > 0 {
 		s.reader.most = max(1, int(float64(cfg.Limit)*cfg.Interval.Minutes()))
 	}
-	s.reader.losses = attach.NewLosses(cfg.Logger, samples.AllocSpace, attach.KernelLost, cfg.Sink)
+	s.reader.losses = perftargets.NewLosses(cfg.Logger, samples.AllocSpace, perftargets.KernelLost, cfg.Sink)
 	return s
 }
 
@@ -159,7 +159,7 @@ func newSampler(cfg *Config, s *sampler.Shared) (*Sampler, error) {
 	}
 	own := buffer.New(max(s.BufferSize/16, int(buffer.MinSize)), buffer.SystemClock{})
 	find := finder{targets: processes.NewFinder(known, false), tree: s.HostInfo.Tree, missing: s.Missing}
-	find.hot, _ = attached.Finder.(*attach.HotFinder)
+	find.hot, _ = attached.Finder.(*perftargets.HotFinder)
 	p := New(Settings{
 		Config:   attached,
 		Root:     s.HostInfo.Root,

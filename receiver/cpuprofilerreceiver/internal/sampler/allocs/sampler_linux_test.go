@@ -26,7 +26,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/perftargets"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
@@ -198,7 +198,7 @@ func newTestSampler(t testing.TB, change func(*Settings)) (*testSampler, *sink, 
 	s := &testSampler{changed: make(chan struct{}, 1)}
 	s.wanted.Store(new([]procfs.Process))
 	cfg := Settings{
-		Config: attach.Config{
+		Config: perftargets.Config{
 			Changed:           s.changed,
 			DiscoveryInterval: time.Hour,
 			Table:             processes.NewTable(processes.Config{}),

@@ -14,7 +14,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/perfevent/tracefs"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/perftargets"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
@@ -38,7 +38,7 @@ func known(t testing.TB) (*reader, *perfevent.Record, *counting) {
 	t.Helper()
 	to := &counting{}
 	s := New(Settings{
-		Config: attach.Config{
+		Config: perftargets.Config{
 			Table: processes.NewTable(processes.Config{}), Logger: zap.NewNop(), Now: monotonic,
 			Stacks: unwind.NewStacks(unwind.StacksConfig{}),
 		},

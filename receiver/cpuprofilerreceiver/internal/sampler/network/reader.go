@@ -14,7 +14,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/perftargets"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
@@ -26,7 +26,7 @@ const (
 // reader reads the rings. The reading goroutine owns it.
 type reader struct {
 	cfg   Settings
-	loop  *attach.Loop
+	loop  *perftargets.Loop
 	found *atomic.Pointer[sources] // the tracepoints found by the search
 	// sources are the tracepoints of the current session.
 	sources *sources
@@ -46,8 +46,8 @@ type reader struct {
 	before Stats // counters when the pause began
 }
 
-// Options implements attach.Reader.
-func (r *reader) Options(f *attach.Found) perfevent.Options {
+// Options implements perftargets.Reader.
+func (r *reader) Options(f *perftargets.Found) perfevent.Options {
 	r.loop.PrepareStacks(f)
 	// Only user-space stacks are recorded, because the kernel part of these stacks is the
 	// same for all calls.
@@ -61,7 +61,7 @@ func (r *reader) Options(f *attach.Found) perfevent.Options {
 // Begin resets the reader's state for a new session.
 func (r *reader) Begin(session *perfevent.Session) {
 	r.session, r.sources = session, r.found.Load()
-	r.pace = newPace(attach.StacksPerSecond(r.cfg.MaxEventsPerSecond, r.loop.Current().UserStack), r.cfg.Now())
+	r.pace = newPace(perftargets.StacksPerSecond(r.cfg.MaxEventsPerSecond, r.loop.Current().UserStack), r.cfg.Now())
 	r.begun = newBegun(maxBegun)
 	for i := range r.sources.of {
 		if !r.sources.tracepoints[i].Everywhere {
@@ -77,7 +77,7 @@ func (r *reader) Begin(session *perfevent.Session) {
 }
 
 // Attached forgets detached targets and registers new targets.
-func (r *reader) Attached(_ *attach.Found, gone []*perfevent.Attachment) {
+func (r *reader) Attached(_ *perftargets.Found, gone []*perfevent.Attachment) {
 	for _, t := range gone {
 		r.pace.forget(t)
 	}
@@ -93,7 +93,7 @@ func (r *reader) Attached(_ *attach.Found, gone []*perfevent.Attachment) {
 // Turn waits for records and reads them.
 func (r *reader) Turn(_ context.Context, session *perfevent.Session) error {
 	r.follow(session)
-	return r.loop.Turn(session, attach.IdleWait, func() (soon bool) {
+	return r.loop.Turn(session, perftargets.IdleWait, func() (soon bool) {
 		soon = r.drain(session)
 		r.adjust(session)
 		return soon
@@ -169,7 +169,7 @@ func (r *reader) sample(rec *perfevent.Record) {
 		Period: 1, Capture: r.loop.Capture(rec.Attachment),
 	}
 	if k.Stack == nil {
-		k.Stack = attach.NoStack
+		k.Stack = perftargets.NoStack
 	}
 	if source.kind != connects {
 		bytes, ok := source.ret.Int(rec.Sample.Raw)

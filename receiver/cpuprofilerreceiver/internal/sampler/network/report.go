@@ -8,12 +8,12 @@ package network
 import (
 	"go.uber.org/zap"
 
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/perftargets"
 )
 
 // Report logs which targets are sampled, which are not, and why. It logs again only after a
 // change.
-func (r *reader) Report(f *attach.Found) {
+func (r *reader) Report(f *perftargets.Found) {
 	sampled := r.loop.Report(f, r.refused, func(leftOut []string) {
 		found := r.found.Load()
 		r.cfg.Logger.Info("network sampling started",
@@ -22,7 +22,7 @@ func (r *reader) Report(f *attach.Found) {
 			zap.Strings("types", found.sampled()),
 			zap.Strings("types_not_available", found.missing),
 			zap.Int("max_events_per_second", r.cfg.MaxEventsPerSecond),
-			zap.Strings("not_sampled", attach.Listed(leftOut)),
+			zap.Strings("not_sampled", perftargets.Listed(leftOut)),
 			zap.String("why", f.Plan.Why))
 	})
 	if sampled {

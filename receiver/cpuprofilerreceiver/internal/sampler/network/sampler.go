@@ -16,7 +16,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/perftargets"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
@@ -30,8 +30,8 @@ func Factory(cfg configoptional.Optional[Config]) sampler.Factory {
 
 // Settings configures a Sampler.
 type Settings struct {
-	attach.Config // without Type, Refused, Tracepoints, Everywhere and Lost
-	Sink          attach.Sink
+	perftargets.Config // without Type, Refused, Tracepoints, Everywhere and Lost
+	Sink               perftargets.Sink
 	// Root is the folder where the host's root is mounted. tracefs is read below Root.
 	Root string
 	// MaxEventsPerSecond bounds the number of sampled calls.
@@ -42,7 +42,7 @@ type Settings struct {
 type Stats struct {
 	// Counts counts calls. RateLimited counts calls that the sample of another call
 	// represents, and calls after the last sample.
-	attach.Counts
+	perftargets.Counts
 	// Paused is the time during which sampling paused because both batches were full.
 	Paused time.Duration
 	// Every is the largest number of calls per sample among all targets.
@@ -51,7 +51,7 @@ type Stats struct {
 
 // Sampler samples calls on sockets.
 type Sampler struct {
-	*attach.Loop
+	*perftargets.Loop
 	reader   reader
 	counters *sampler.Counters
 	seen     Stats // counters at the last Record
@@ -63,12 +63,12 @@ type Sampler struct {
 // New returns a sampler that has not started.
 func New(cfg Settings) *Sampler {
 	s := &Sampler{}
-	cfg.Type, cfg.Refused, cfg.Lost = samples.NetSent, s.refused, attach.KernelLost
+	cfg.Type, cfg.Refused, cfg.Lost = samples.NetSent, s.refused, perftargets.KernelLost
 	cfg.Tracepoints, cfg.Everywhere = targetEvents, everywhereEvents
 	r := &s.reader
 	r.cfg, r.intN, r.found, r.sources = cfg, rand.IntN, &s.sources, &sources{}
 
-	s.Loop = attach.NewLoop(cfg.Config, cfg.Sink, r)
+	s.Loop = perftargets.NewLoop(cfg.Config, cfg.Sink, r)
 	r.loop = s.Loop
 	return s
 }

@@ -26,7 +26,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/perftargets"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
@@ -105,38 +105,38 @@ func (s *sink) of(name string) (all sum, functions, transports map[string]sum) {
 	return all, functions, transports
 }
 
-// targets is an attach.Finder that returns a Finding set by the test.
+// targets is a perftargets.Finder that returns a Finding set by the test.
 type targets struct {
 	mu    sync.Mutex
-	found attach.Finding
+	found perftargets.Finding
 }
 
-func (f *targets) Find(context.Context, bool) (attach.Finding, error) {
+func (f *targets) Find(context.Context, bool) (perftargets.Finding, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.found, nil
 }
 
-func (f *targets) set(to attach.Finding) {
+func (f *targets) set(to perftargets.Finding) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.found = to
 }
 
-func process(pid int) attach.Finding {
-	return attach.Finding{
-		Wanted: attach.Wanted{Processes: []processes.Match{{Process: procfs.Process{PID: pid, Start: 1}, Threads: 1}}},
+func process(pid int) perftargets.Finding {
+	return perftargets.Finding{
+		Wanted: perftargets.Wanted{Processes: []processes.Match{{Process: procfs.Process{PID: pid, Start: 1}, Threads: 1}}},
 	}
 }
 
-func group(t testing.TB, path string) attach.Finding {
+func group(t testing.TB, path string) perftargets.Finding {
 	tree, err := cgroup.Open("/")
 	require.NoError(t, err)
 	u, ok := tree.GroupAt(path)
 	require.True(t, ok)
 	dir, err := tree.PerfDir(u)
 	require.NoError(t, err)
-	return attach.Finding{Wanted: attach.Wanted{Cgroups: []attach.WantedCgroup{{Path: path, Directory: dir}}}}
+	return perftargets.Finding{Wanted: perftargets.Wanted{Cgroups: []perftargets.WantedCgroup{{Path: path, Directory: dir}}}}
 }
 
 // monotonic returns the time of CLOCK_MONOTONIC in nanoseconds.
@@ -164,7 +164,7 @@ func start(t testing.TB, change func(*Settings)) *rig {
 	core, logs := observer.New(zap.DebugLevel)
 	rig := &rig{t: t, to: &sink{sums: make(map[sumOf]sum)}, logs: logs, find: &targets{}}
 	cfg := Settings{
-		Config: attach.Config{
+		Config: perftargets.Config{
 			Finder: rig.find, Table: processes.NewTable(processes.Config{}), MaxEvents: 4096,
 			DiscoveryInterval: 20 * time.Millisecond, Logger: zap.New(core), Now: monotonic, Probe: perfevent.Probe,
 			Stacks: unwind.NewStacks(unwind.StacksConfig{}),
@@ -185,7 +185,7 @@ func start(t testing.TB, change func(*Settings)) *rig {
 }
 
 // attach sets the target of the sampler and waits until the target is sampled.
-func (r *rig) attach(to attach.Finding) {
+func (r *rig) attach(to perftargets.Finding) {
 	r.t.Helper()
 	r.find.set(to)
 	want := len(to.Wanted.Cgroups) + len(to.Wanted.Processes)
@@ -344,7 +344,7 @@ func TestTargetsAreFilteredWhereTheyHaveNoEventsOfTheirOwn(t *testing.T) {
 			find.Only = func(pid int, _ string) bool { return pid == inside.Process.Pid }
 			find.Wanted.Processes[0].Threads = 100
 			if host {
-				find = attach.Finding{Wanted: attach.Wanted{Host: true}}
+				find = perftargets.Finding{Wanted: perftargets.Wanted{Host: true}}
 				r.to.pid.Store(int64(inside.Process.Pid))
 			}
 			r.attach(find)
@@ -427,7 +427,7 @@ func TestKernelBytesAreScaledAboveTheBound(t *testing.T) {
 			n := p.order("move udp4 %d 50 1500 20000", rounds[name])
 			took := time.Since(began).Seconds()
 			r.read()
-			r.find.set(attach.Finding{})
+			r.find.set(perftargets.Finding{})
 			r.eventually("detaching", func() bool { return r.Targets() == 0 })
 			r.stop()
 

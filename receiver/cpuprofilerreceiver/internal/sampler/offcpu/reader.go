@@ -14,7 +14,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/perftargets"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
@@ -50,7 +50,7 @@ type check struct {
 // reader reads the rings. The reading goroutine owns it.
 type reader struct {
 	cfg    Settings
-	loop   *attach.Loop
+	loop   *perftargets.Loop
 	rec    perfevent.Record
 	waits  *waits
 	scaler *scaler
@@ -89,8 +89,8 @@ type reader struct {
 	before   Stats // counters when the pause began
 }
 
-// Options implements attach.Reader.
-func (r *reader) Options(f *attach.Found) perfevent.Options {
+// Options implements perftargets.Reader.
+func (r *reader) Options(f *perftargets.Found) perfevent.Options {
 	r.loop.PrepareStacks(f)
 	return perfevent.Options{Switches: 1, Kernel: r.cfg.Kernel.Of(f.Rights), UserStack: r.cfg.Stacks.Copied()}
 }
@@ -98,7 +98,7 @@ func (r *reader) Options(f *attach.Found) perfevent.Options {
 // Begin resets the reader's state for a new session.
 func (r *reader) Begin(session *perfevent.Session) {
 	now, options := r.cfg.Now(), r.loop.Current()
-	stacks := attach.StacksPerSecond(r.cfg.MaxEventsPerSecond, options.UserStack)
+	stacks := perftargets.StacksPerSecond(r.cfg.MaxEventsPerSecond, options.UserStack)
 	r.rate = newRate(r.cfg.MaxEventsPerSecond, max(1, stacks-stacks/watchedShare), now)
 	most := min(maxWatched, r.cfg.MaxEvents/watchedShare/max(len(session.CPUs()), 1))
 	r.watch = newWatch(most, stacks/watchedShare, func(pid, tid, most int) (attachment, error) {
@@ -109,7 +109,7 @@ func (r *reader) Begin(session *perfevent.Session) {
 }
 
 // Attached forgets the threads of detached attachments.
-func (r *reader) Attached(_ *attach.Found, gone []*perfevent.Attachment) {
+func (r *reader) Attached(_ *perftargets.Found, gone []*perfevent.Attachment) {
 	for _, t := range gone {
 		r.waits.forgetTarget(t)
 	}
@@ -118,7 +118,7 @@ func (r *reader) Attached(_ *attach.Found, gone []*perfevent.Attachment) {
 // Turn waits for records and reads them.
 func (r *reader) Turn(_ context.Context, session *perfevent.Session) error {
 	r.follow(session)
-	wait := attach.IdleWait
+	wait := perftargets.IdleWait
 	if r.cfg.Languages.Prompt() {
 		wait = min(wait, promptWait)
 	}
@@ -425,7 +425,7 @@ func (r *reader) emit(p *part, typ *samples.Type, period, value int64) {
 func (r *reader) without(pid, tid int) caller {
 	var rec perfevent.Record
 	rec.PID, rec.TID = pid, tid
-	return caller{resource: r.cfg.Table.Known(pid).Resource, stack: attach.NoStack, thread: r.loop.Thread(&rec)}
+	return caller{resource: r.cfg.Table.Known(pid).Resource, stack: perftargets.NoStack, thread: r.loop.Thread(&rec)}
 }
 
 // still reports whether a thread that has waited longer than a capture window still waits.

@@ -18,7 +18,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/perftargets"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
@@ -40,7 +40,7 @@ func (batchSink) Closing() int64                   { return 0 }
 func newReader() (*reader, batchSink) {
 	sink := batchSink{samples.NewBatch(1 << 30)}
 	s := New(Settings{
-		Config: attach.Config{
+		Config: perftargets.Config{
 			Stacks: unwind.NewStacks(unwind.StacksConfig{}),
 			Table:  processes.NewTable(processes.Config{}), ThreadName: true, Logger: zap.NewNop(), Now: func() int64 { return 0 },
 		},

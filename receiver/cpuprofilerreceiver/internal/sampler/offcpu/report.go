@@ -11,19 +11,19 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/perftargets"
 )
 
 // Report logs which targets are sampled, which are not, and why. It logs again only after a
 // change.
-func (r *reader) Report(f *attach.Found) {
+func (r *reader) Report(f *perftargets.Found) {
 	sampled := r.loop.Report(f, r.refused, func(leftOut []string) {
 		r.cfg.Logger.Info("off-CPU sampling started",
 			zap.String("when", r.cfg.When),
 			zap.String("what", f.What()),
 			zap.Duration("min_duration", r.cfg.MinDuration),
 			zap.Int("max_events_per_second", r.cfg.MaxEventsPerSecond),
-			zap.Strings("not_sampled", attach.Listed(leftOut)),
+			zap.Strings("not_sampled", perftargets.Listed(leftOut)),
 			zap.Strings("not_shown", r.notShown()),
 			zap.String("why", f.Plan.Why))
 	})
@@ -49,8 +49,8 @@ func (r *reader) notShown() []string {
 
 // noWaits explains why samples do not contain the wait reasons of threads. It returns nil
 // if samples contain them. names explains why the kernel's functions have no names.
-func noWaits(kernel attach.KernelStacks, names error) error {
-	if kernel == attach.KernelNever {
+func noWaits(kernel perftargets.KernelStacks, names error) error {
+	if kernel == perftargets.KernelNever {
 		return errors.New("kernel_stacks is false")
 	}
 	return names

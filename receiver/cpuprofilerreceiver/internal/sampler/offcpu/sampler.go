@@ -16,7 +16,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/perftargets"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
@@ -31,7 +31,7 @@ func Factory(cfg configoptional.Optional[Config]) sampler.Factory {
 
 // Sink is the buffer for waits. The time of a wait is its last nanosecond.
 type Sink interface {
-	attach.Sink
+	perftargets.Sink
 	// Closing returns the time up to which waits in progress must be added to the batch.
 	// This time changes whenever a batch is about to be taken.
 	Closing() int64
@@ -39,8 +39,8 @@ type Sink interface {
 
 // Settings configures a Sampler.
 type Settings struct {
-	attach.Config // without Type, Refused, Lost and Switches
-	Sink          Sink
+	perftargets.Config // without Type, Refused, Lost and Switches
+	Sink               Sink
 	// MinDuration is the minimum length of a sampled wait.
 	MinDuration time.Duration
 	// MaxEventsPerSecond bounds the stacks.
@@ -64,7 +64,7 @@ type Stats struct {
 	// Counts counts waits. RateLimited counts waits without a sampled stack. The time of
 	// these waits is included in the values of other waits of the thread, or is emitted
 	// without a stack. Lost counts samples and switches.
-	attach.Counts
+	perftargets.Counts
 	WaitCounts
 	// Unshared is the time that was emitted without a stack.
 	Unshared time.Duration
@@ -79,7 +79,7 @@ type Stats struct {
 
 // Sampler samples threads that are not running.
 type Sampler struct {
-	*attach.Loop
+	*perftargets.Loop
 	reader   reader
 	counters *sampler.Counters
 	seen     Stats // counters at the last Record
@@ -94,7 +94,7 @@ const (
 // New returns a sampler that has not started.
 func New(cfg Settings) *Sampler {
 	cfg.MaxThreads = cmp.Or(cfg.MaxThreads, defaultMaxThreads)
-	cfg.Type, cfg.Refused, cfg.Lost, cfg.Switches = samples.OffCPU, refused, attach.KernelLost, true
+	cfg.Type, cfg.Refused, cfg.Lost, cfg.Switches = samples.OffCPU, refused, perftargets.KernelLost, true
 	s := &Sampler{}
 	r := &s.reader
 	r.cfg, r.intN = cfg, rand.IntN
@@ -103,7 +103,7 @@ func New(cfg Settings) *Sampler {
 	if cfg.Still != nil {
 		r.waits.still = r.still
 	}
-	s.Loop = attach.NewLoop(cfg.Config, cfg.Sink, r)
+	s.Loop = perftargets.NewLoop(cfg.Config, cfg.Sink, r)
 	r.loop = s.Loop
 	return s
 }

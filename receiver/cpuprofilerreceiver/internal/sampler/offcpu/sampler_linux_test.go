@@ -25,8 +25,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/perftargets"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
@@ -87,39 +87,39 @@ func (s *sink) of(typ string, tid int, from, to int64) (sum time.Duration, n int
 	return sum, n
 }
 
-// targets is an attach.Finder that returns a Finding and an error set by the test.
+// targets is a perftargets.Finder that returns a Finding and an error set by the test.
 type targets struct {
 	mu sync.Mutex
-	attach.Finding
+	perftargets.Finding
 	err error
 }
 
-func (f *targets) Find(context.Context, bool) (attach.Finding, error) {
+func (f *targets) Find(context.Context, bool) (perftargets.Finding, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.Finding, f.err
 }
 
-func (f *targets) set(to attach.Finding) {
+func (f *targets) set(to perftargets.Finding) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.Finding = to
 }
 
-func process(pid int) attach.Finding {
-	return attach.Finding{
-		Wanted: attach.Wanted{Processes: []processes.Match{{Process: procfs.Process{PID: pid, Start: 1}, Threads: 1}}},
+func process(pid int) perftargets.Finding {
+	return perftargets.Finding{
+		Wanted: perftargets.Wanted{Processes: []processes.Match{{Process: procfs.Process{PID: pid, Start: 1}, Threads: 1}}},
 	}
 }
 
-func group(t testing.TB, path string) attach.Finding {
+func group(t testing.TB, path string) perftargets.Finding {
 	tree, err := cgroup.Open("/")
 	require.NoError(t, err)
 	u, ok := tree.GroupAt(path)
 	require.True(t, ok)
 	dir, err := tree.PerfDir(u)
 	require.NoError(t, err)
-	return attach.Finding{Wanted: attach.Wanted{Cgroups: []attach.WantedCgroup{{Path: path, Directory: dir}}}}
+	return perftargets.Finding{Wanted: perftargets.Wanted{Cgroups: []perftargets.WantedCgroup{{Path: path, Directory: dir}}}}
 }
 
 // monotonic returns the time of CLOCK_MONOTONIC in nanoseconds.
@@ -136,13 +136,13 @@ func skipWithoutRights(t testing.TB) {
 }
 
 // start starts a sampler. The sampler is stopped when the test ends.
-func start(t testing.TB, f attach.Finder, change func(*Settings)) (*Sampler, *sink, *observer.ObservedLogs) {
+func start(t testing.TB, f perftargets.Finder, change func(*Settings)) (*Sampler, *sink, *observer.ObservedLogs) {
 	t.Helper()
 	skipWithoutRights(t)
 	core, logs := observer.New(zap.DebugLevel)
 	to := new(sink)
 	cfg := Settings{
-		Config: attach.Config{
+		Config: perftargets.Config{
 			Finder: f, Table: processes.NewTable(processes.Config{}), MaxEvents: 4096,
 			DiscoveryInterval: 20 * time.Millisecond, ThreadID: true, ThreadName: true,
 			Logger: zap.New(core), Now: monotonic, Probe: perfevent.Probe,
@@ -480,7 +480,7 @@ func TestNothingIsAttachedWhileNothingIsWanted(t *testing.T) {
 	changed := make(chan struct{}, 1)
 	before := perfDescriptors(t)
 	s, to, logs := start(t, finder, func(c *Settings) { c.Changed, c.DiscoveryInterval = changed, time.Hour })
-	tell := func(f attach.Finding) {
+	tell := func(f perftargets.Finding) {
 		finder.set(f)
 		changed <- struct{}{}
 	}
@@ -494,7 +494,7 @@ func TestNothingIsAttachedWhileNothingIsWanted(t *testing.T) {
 	require.Greater(t, perfDescriptors(t), before)
 	p.begin(t)
 	p.number(t)
-	tell(attach.Finding{})
+	tell(perftargets.Finding{})
 	waitFor(t, "detached", func() bool { return s.Targets() == 0 && to.position() == buffer.Idle })
 	require.Equal(t, before, perfDescriptors(t))
 	require.Zero(t, s.Stats().Threads)

@@ -15,7 +15,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/perftargets"
 )
 
 // TestValuesSumToTheTimeThatThreadsWaited simulates threads that run and wait at random.
@@ -189,11 +189,11 @@ func TestBoundOnStacks(t *testing.T) {
 // number of switches that are read must stay the same.
 func TestBoundOnCopiedStacks(t *testing.T) {
 	const most = 10_000
-	require.Equal(t, most, attach.StacksPerSecond(most, 0))
-	require.Equal(t, 1024, attach.StacksPerSecond(most, 16384))
-	require.Equal(t, 256, attach.StacksPerSecond(most, perfevent.MaxUserStack))
-	require.Equal(t, 100, attach.StacksPerSecond(100, 16384), "fewer were asked for")
-	r := newRate(most, attach.StacksPerSecond(most, 16384), 0)
+	require.Equal(t, most, perftargets.StacksPerSecond(most, 0))
+	require.Equal(t, 1024, perftargets.StacksPerSecond(most, 16384))
+	require.Equal(t, 256, perftargets.StacksPerSecond(most, perfevent.MaxUserStack))
+	require.Equal(t, 100, perftargets.StacksPerSecond(100, 16384), "fewer were asked for")
+	r := newRate(most, perftargets.StacksPerSecond(most, 16384), 0)
 	stacks := 0
 	second := func(from int64, perSecond int) (mean int, pause time.Duration) {
 		stacks = 0

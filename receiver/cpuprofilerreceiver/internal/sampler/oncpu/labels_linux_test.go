@@ -23,10 +23,10 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/golabels"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/perftargets"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 	"github.com/hotprofile/hotprofile/test/hosttest"
@@ -104,7 +104,7 @@ func buildGo(t testing.TB, name string) string {
 func labelSampler(t testing.TB, sink *recorder, change func(*golabels.Config, *Settings)) (*Sampler, *golabels.Labels, *observer.ObservedLogs) {
 	t.Helper()
 	var labels *golabels.Labels
-	s, _, logs := newTestSampler(&finding{Finding: attach.Finding{Wanted: attach.Wanted{Host: true}}}, func(c *Settings) {
+	s, _, logs := newTestSampler(&finding{Finding: perftargets.Finding{Wanted: perftargets.Wanted{Host: true}}}, func(c *Settings) {
 		c.Frequency, c.Sink, c.ThreadID = 199, sink, true
 		c.Stacks = unwind.NewStacks(unwind.StacksConfig{Mode: unwind.Copies, Bytes: 1024, Tables: tables(t)})
 		cfg := golabels.Config{

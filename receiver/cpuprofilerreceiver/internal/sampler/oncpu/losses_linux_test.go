@@ -14,7 +14,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/perftargets"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
@@ -82,7 +82,7 @@ func TestKernelLossesAreCountedBeforeTheirWindowEnds(t *testing.T) {
 	}
 	sink := &stuckSink{stuck: make(chan struct{}), release: make(chan struct{}), lostThen: make(chan uint64, 2)}
 	now := func() int64 { return time.Now().UnixNano() - perfevent.ClockOffset() }
-	s, _, _ := newTestSampler(&finding{Finding: attach.Finding{Wanted: attach.Wanted{Host: true}}}, func(c *Settings) {
+	s, _, _ := newTestSampler(&finding{Finding: perftargets.Finding{Wanted: perftargets.Wanted{Host: true}}}, func(c *Settings) {
 		c.Sink = sink
 		// With stack copies of this size, the rings are full after between one and two
 		// seconds of sampling.

@@ -16,8 +16,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/perftargets"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
@@ -71,8 +71,8 @@ func TestKernelFrequencyFallsUnderALoadAndRecovers(t *testing.T) {
 	})
 	pid := cmd.Process.Pid
 	sink := &costly{sampled: make(map[time.Duration]time.Duration), periods: make(map[*samples.Capture]int64)}
-	found := &finding{Finding: attach.Finding{
-		Wanted: attach.Wanted{Processes: []processes.Match{{Process: procfs.Process{PID: pid, Start: 1}, Threads: 1}}},
+	found := &finding{Finding: perftargets.Finding{
+		Wanted: perftargets.Wanted{Processes: []processes.Match{{Process: procfs.Process{PID: pid, Start: 1}, Threads: 1}}},
 	}}
 	cpus, err := perfevent.OnlineCPUs()
 	require.NoError(t, err)

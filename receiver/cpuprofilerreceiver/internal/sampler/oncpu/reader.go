@@ -14,7 +14,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/perftargets"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
@@ -35,7 +35,7 @@ const (
 // reader reads the rings. Only the reading goroutine may use it.
 type reader struct {
 	cfg  Settings
-	loop *attach.Loop
+	loop *perftargets.Loop
 	pace *pace
 	// full is the sampling period at the configured frequency.
 	full time.Duration
@@ -64,8 +64,8 @@ type reader struct {
 	before        Stats // counters at the end of the last pause
 }
 
-// Options implements attach.Reader.
-func (r *reader) Options(f *attach.Found) perfevent.Options {
+// Options implements perftargets.Reader.
+func (r *reader) Options(f *perftargets.Found) perfevent.Options {
 	return perfevent.Options{Period: r.full, Kernel: r.cfg.Kernel.Of(f.Rights), UserStack: r.cfg.Stacks.Copied()}
 }
 
@@ -86,7 +86,7 @@ func (r *reader) Begin(session *perfevent.Session) {
 }
 
 // Attached has no effect, because unwinding itself waits for the tables of new programs.
-func (r *reader) Attached(*attach.Found, []*perfevent.Attachment) {}
+func (r *reader) Attached(*perftargets.Found, []*perfevent.Attachment) {}
 
 // Turn waits for records and reads them.
 func (r *reader) Turn(ctx context.Context, session *perfevent.Session) error {
@@ -150,9 +150,9 @@ func (r *reader) drain(session *perfevent.Session) time.Duration {
 	}
 	switch {
 	case r.cfg.Table.Settle() || again:
-		return attach.SettleWait
+		return perftargets.SettleWait
 	case r.paused || r.cfg.Table.Starting():
-		return attach.IdleWait
+		return perftargets.IdleWait
 	}
 	return min(idleWait, r.cfg.Languages.Wait(), r.cfg.Labels.Wait())
 }
@@ -166,7 +166,7 @@ func (r *reader) publish() {
 
 // kernelLost returns the minimum number of samples that the kernel has lost. Each
 // throttling of a perf event and each corrupt record costs at least one sample.
-func kernelLost(s perfevent.Stats) uint64 { return attach.KernelLost(s) + s.Throttled }
+func kernelLost(s perfevent.Stats) uint64 { return perftargets.KernelLost(s) + s.Throttled }
 
 // follow pauses the kernel's sampling while both batches are full. It resumes sampling when
 // a batch is free again.

@@ -17,7 +17,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/perftargets"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
@@ -26,7 +26,7 @@ import (
 func newReader(t testing.TB, change func(*Settings)) (testReader, *recordSink) {
 	sink := &recordSink{batch: samples.NewBatch(1 << 30)}
 	cfg := Settings{
-		Config: attach.Config{
+		Config: perftargets.Config{
 			Table:  processes.NewTable(processes.Config{}),
 			Stacks: unwind.NewStacks(unwind.StacksConfig{}),
 			Logger: zap.NewNop(),

@@ -13,12 +13,12 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/perftargets"
 )
 
 // Report logs which targets are sampled, which are not, and why. It logs again only after a
 // change.
-func (r *reader) Report(f *attach.Found) {
+func (r *reader) Report(f *perftargets.Found) {
 	r.loop.Report(f, r.reportStatus, func(leftOut []string) {
 		notSampled := slices.Concat(leftOut, missing(f.Rights))
 		level, why := zap.InfoLevel, f.Plan.Why
@@ -31,8 +31,8 @@ func (r *reader) Report(f *attach.Found) {
 			zap.Float64("frequency", r.frequency(r.pace.halvings)),
 			zap.Float64("max_overhead_percent", 100*r.cfg.MaxOverhead),
 			zap.Strings("rights", rights(f.Rights)),
-			zap.Strings("not_sampled", attach.Listed(notSampled)),
-			zap.Strings("not_shown", attach.Listed(r.cfg.Notes(f.Rights))),
+			zap.Strings("not_sampled", perftargets.Listed(notSampled)),
+			zap.Strings("not_shown", perftargets.Listed(r.cfg.Notes(f.Rights))),
 			zap.Int("perf_events", f.Plan.Descriptors))
 	})
 }

@@ -17,9 +17,9 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/golabels"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/perftargets"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
@@ -38,8 +38,8 @@ const minCostInterval = 5 * time.Second
 
 // Settings configures a Sampler.
 type Settings struct {
-	attach.Config // without Type, Refused and Lost
-	Sink          attach.Sink
+	perftargets.Config // without Type, Refused and Lost
+	Sink               perftargets.Sink
 	// Frequency is the number of samples per second of CPU time.
 	Frequency int
 	// MaxOverhead bounds the sum of Meter and Names, as a fraction of one core per sampled
@@ -67,7 +67,7 @@ type Settings struct {
 
 // Stats are the counters of a Sampler since it was created.
 type Stats struct {
-	attach.Counts
+	perftargets.Counts
 	// Read is the number of samples of targets that were read. Each of them is in the sink,
 	// or is counted in BufferFull or Unreadable.
 	Read uint64
@@ -85,7 +85,7 @@ type Stats struct {
 
 // Sampler samples running threads.
 type Sampler struct {
-	*attach.Loop
+	*perftargets.Loop
 	reader   reader
 	counters *sampler.Counters
 	seen     Stats // counters at the last Record
@@ -95,7 +95,7 @@ type Sampler struct {
 func New(cfg Settings) *Sampler {
 	cfg.Type, cfg.Refused, cfg.Lost = samples.OnCPU, refused, kernelLost
 	s := &Sampler{}
-	s.Loop = attach.NewLoop(cfg.Config, cfg.Sink, &s.reader)
+	s.Loop = perftargets.NewLoop(cfg.Config, cfg.Sink, &s.reader)
 	s.reader.cfg, s.reader.loop = cfg, s.Loop
 	s.reader.full = time.Second / time.Duration(cfg.Frequency)
 	s.reader.pace = newPace(cfg.MaxOverhead, cfg.CostInterval, cfg.Frequency)
@@ -159,7 +159,7 @@ func refused(r perfevent.Rights) error {
 // permitted.
 func (s *Sampler) Start(context.Context) error {
 	rights := s.reader.cfg.Probe()
-	if s.reader.cfg.Kernel == attach.KernelDemanded && rights.Kernel != nil {
+	if s.reader.cfg.Kernel == perftargets.KernelDemanded && rights.Kernel != nil {
 		return fmt.Errorf("kernel_stacks is true: %w", rights.Kernel)
 	}
 	s.Begin(rights)

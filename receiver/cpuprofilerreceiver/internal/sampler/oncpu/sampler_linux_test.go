@@ -19,7 +19,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/perftargets"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 	"github.com/hotprofile/hotprofile/test/hosttest"
@@ -27,14 +27,14 @@ import (
 
 const patience = 30 * time.Second
 
-// finding is an attach.Finder that returns a Finding and an error set by the test.
+// finding is a perftargets.Finder that returns a Finding and an error set by the test.
 type finding struct {
 	mu sync.Mutex
-	attach.Finding
+	perftargets.Finding
 	err error
 }
 
-func (f *finding) Find(context.Context, bool) (attach.Finding, error) {
+func (f *finding) Find(context.Context, bool) (perftargets.Finding, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.Finding, f.err
@@ -46,17 +46,17 @@ func (f *finding) fail(err error) {
 	f.err = err
 }
 
-func (f *finding) set(to attach.Finding) {
+func (f *finding) set(to perftargets.Finding) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.Finding = to
 }
 
 // own returns a Finding with the test process.
-func own() attach.Finding {
+func own() perftargets.Finding {
 	pid := os.Getpid()
-	return attach.Finding{
-		Wanted: attach.Wanted{Processes: []processes.Match{{Process: procfs.Process{PID: pid, Start: 1}, Threads: 1}}},
+	return perftargets.Finding{
+		Wanted: perftargets.Wanted{Processes: []processes.Match{{Process: procfs.Process{PID: pid, Start: 1}, Threads: 1}}},
 	}
 }
 
@@ -78,14 +78,14 @@ func (s *statuses) get() []error {
 	return append([]error(nil), s.all...)
 }
 
-func newTestSampler(f attach.Finder, change func(*Settings)) (*Sampler, *statuses, *observer.ObservedLogs) {
+func newTestSampler(f perftargets.Finder, change func(*Settings)) (*Sampler, *statuses, *observer.ObservedLogs) {
 	core, logs := observer.New(zap.InfoLevel)
 	st := new(statuses)
 	cfg := Settings{
-		Config: attach.Config{
+		Config: perftargets.Config{
 			Finder: f, Table: processes.NewTable(processes.Config{}), MaxEvents: 4096, DiscoveryInterval: 5 * time.Millisecond,
 			Logger: zap.New(core), Now: func() int64 { return time.Now().UnixNano() - perfevent.ClockOffset() },
-			Probe: perfevent.Probe, Missing: attach.NewMissing(zap.New(core), 5*time.Millisecond),
+			Probe: perfevent.Probe, Missing: perftargets.NewMissing(zap.New(core), 5*time.Millisecond),
 			Stacks: unwind.NewStacks(unwind.StacksConfig{}),
 		},
 		Sink: discard{}, Frequency: 97, Status: st.tell, Notes: func(perfevent.Rights) []string { return nil },
@@ -169,7 +169,7 @@ func TestFailureToLookForTargetsKeepsWhatIsSampled(t *testing.T) {
 	said := func() int { return logs.FilterMessageSnippet("looking for targets failed").Len() }
 	require.Eventually(t, func() bool { return said() == 1 }, patience, time.Millisecond)
 	f.fail(nil)
-	f.set(attach.Finding{Missing: []string{"executable /opt/app"}, Wanted: own().Wanted})
+	f.set(perftargets.Finding{Missing: []string{"executable /opt/app"}, Wanted: own().Wanted})
 	require.Eventually(t, func() bool { return logs.FilterMessageSnippet("target not found").Len() == 1 }, patience, time.Millisecond)
 	require.Equal(t, 1, said(), "not at each discovery")
 	for _, err := range st.get() {
@@ -179,7 +179,7 @@ func TestFailureToLookForTargetsKeepsWhatIsSampled(t *testing.T) {
 
 func TestUserWithoutOtherProcessesIsNotAnError(t *testing.T) {
 	refused := &perfevent.RightsError{What: "sampling the whole host", Needed: []string{"CAP_PERFMON"}, Err: os.ErrPermission}
-	s, st, logs := newTestSampler(&finding{Finding: attach.Finding{Wanted: attach.Wanted{Host: true}}}, func(c *Settings) {
+	s, st, logs := newTestSampler(&finding{Finding: perftargets.Finding{Wanted: perftargets.Wanted{Host: true}}}, func(c *Settings) {
 		c.Probe = func() perfevent.Rights { return perfevent.Rights{HostWide: refused} }
 	})
 	require.NoError(t, s.Start(t.Context()))
@@ -200,7 +200,7 @@ func TestUserWithoutOtherProcessesIsNotAnError(t *testing.T) {
 func TestRequiredKernelStacksThatAreNotPermittedAreAnError(t *testing.T) {
 	refused := &perfevent.RightsError{What: "sampling the kernel", Needed: []string{"CAP_PERFMON"}, Err: os.ErrPermission}
 	s, _, _ := newTestSampler(&finding{}, func(c *Settings) {
-		c.Kernel = attach.KernelDemanded
+		c.Kernel = perftargets.KernelDemanded
 		c.Probe = func() perfevent.Rights { return perfevent.Rights{Kernel: refused} }
 	})
 	err := s.Start(t.Context())

@@ -16,9 +16,9 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/attach"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/perftargets"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 	"github.com/hotprofile/hotprofile/test/hosttest"
@@ -57,7 +57,7 @@ func (s *tally) forget() {
 }
 
 // withoutFramePointers starts a program that has no frame pointers.
-func withoutFramePointers(t testing.TB) attach.Finding {
+func withoutFramePointers(t testing.TB) perftargets.Finding {
 	t.Helper()
 	gcc := hosttest.Tool(t, "gcc")
 	program := filepath.Join(t.TempDir(), "program")
@@ -67,8 +67,8 @@ func withoutFramePointers(t testing.TB) attach.Finding {
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	pid := cmd.Process.Pid
-	return attach.Finding{
-		Wanted: attach.Wanted{Processes: []processes.Match{{Process: procfs.Process{PID: pid, Start: 1}, Threads: 2}}},
+	return perftargets.Finding{
+		Wanted: perftargets.Wanted{Processes: []processes.Match{{Process: procfs.Process{PID: pid, Start: 1}, Threads: 2}}},
 	}
 }
 

@@ -3,7 +3,7 @@
 
 //go:build linux
 
-// Package attach attaches perf events to the current processes and cgroups of the
+// Package perftargets attaches perf events to the current processes and cgroups of the
 // configured targets.
 //
 // A Loop has two goroutines. The first goroutine finds the targets every discovery
@@ -11,7 +11,7 @@
 // second goroutine attaches events and calls a Reader, which reads the kernel's records.
 // All code of the second goroutine is single-threaded. The Reader contains the code that
 // differs between samplers, and the Loop contains the common code.
-package attach
+package perftargets
 
 import (
 	"context"

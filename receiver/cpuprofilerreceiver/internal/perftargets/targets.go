@@ -3,7 +3,7 @@
 
 //go:build linux
 
-package attach
+package perftargets
 
 import (
 	"context"
