@@ -26,9 +26,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/metadata"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/stuckread"
 )
 
 type emitterTest struct {
@@ -141,7 +141,7 @@ type lateNames struct {
 func (n *lateNames) Take(work func()) error {
 	n.takes++
 	if n.takes <= n.late {
-		return deadline.ErrLate
+		return stuckread.ErrLate
 	}
 	work()
 	return nil

@@ -28,10 +28,10 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/languages"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/stuckread"
 )
 
 // Config configures Labels.
@@ -96,7 +96,7 @@ type Labels struct {
 	checked int64
 	// found receives the result of a search. It is nil if no search is in progress.
 	found chan found
-	call  *deadline.Call
+	call  *stuckread.Call
 	// read is the last read. reading reports whether this read is still in progress.
 	read    *read
 	reading bool
@@ -164,7 +164,7 @@ func (l *Labels) newRead() *read {
 
 // Take is called by each goroutine that becomes the reading goroutine. call limits the time
 // for which the goroutine waits for the memory of a process.
-func (l *Labels) Take(call *deadline.Call) {
+func (l *Labels) Take(call *stuckread.Call) {
 	if l == nil {
 		return
 	}

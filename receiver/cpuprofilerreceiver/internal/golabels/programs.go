@@ -18,10 +18,10 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/procfs"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/stuckread"
 )
 
 const (
@@ -38,7 +38,7 @@ const (
 type process struct {
 	pid     int
 	number  uint64 // processes.Process.Program
-	subject deadline.Subject
+	subject stuckread.Subject
 	// stuck is true if reading the memory of the process blocks.
 	stuck bool
 	// checked is the time of the last call of check. used is the time of the last sample.
@@ -84,7 +84,7 @@ func (l *Labels) find(of *processes.Process, now int64) *process {
 			l.leave(p)
 		}
 		p = &process{pid: of.PID, number: of.Program()}
-		p.subject.Key, p.subject.Name = deadline.Key{PID: of.PID, Cgroup: of.Cgroup}, "the memory of a Go program"
+		p.subject.Key, p.subject.Name = stuckread.Key{PID: of.PID, Cgroup: of.Cgroup}, "the memory of a Go program"
 		l.processes[of.PID] = p
 	}
 	p.used = now
@@ -159,7 +159,7 @@ func (l *Labels) receive() {
 	now := l.cfg.Now()
 	switch err := f.err; {
 	case err == nil, errors.Is(err, goprogram.ErrNotGo), errors.Is(err, errNoLabels), errors.Is(err, os.ErrProcessDone), procfs.IsGone(err):
-	case errors.Is(err, os.ErrClosed), errors.Is(err, deadline.ErrLate), errors.Is(err, deadline.ErrRefused):
+	case errors.Is(err, os.ErrClosed), errors.Is(err, stuckread.ErrLate), errors.Is(err, stuckread.ErrRefused):
 		f.process.retry = now + retryInterval // the error is logged elsewhere
 	default:
 		l.cfg.Logger.Info("labels of goroutines are not read", zap.Int("pid", f.process.pid), zap.Error(err))

@@ -9,8 +9,8 @@ import (
 	"os"
 
 	"github.com/hotprofile/hotprofile/internal/procfs"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/stuckread"
 )
 
 // File is the open executable of a process. Opening, reading and closing it have deadlines,
@@ -21,17 +21,17 @@ type File struct {
 	Program *Program
 	Err     error
 
-	key    deadline.Key
-	runner *deadline.Runner
+	key    stuckread.Key
+	runner *stuckread.Runner
 }
 
 // Identify returns the ID of the executable of a process. key identifies the process.
-func Identify(a *mappedfile.Access, key deadline.Key, pid int) (mappedfile.ID, error) {
+func Identify(a *mappedfile.Access, key stuckread.Key, pid int) (mappedfile.ID, error) {
 	var (
 		id  mappedfile.ID
 		err error
 	)
-	late := a.Runner.Run(key, procfs.At(a.Root).File(pid, "exe"), deadline.ReadLimit, func(c *deadline.Call) {
+	late := a.Runner.Run(key, procfs.At(a.Root).File(pid, "exe"), stuckread.ReadLimit, func(c *stuckread.Call) {
 		c.Wait(nil, func() { id, err = mappedfile.Program(a.Root, pid) })
 	})
 	if late != nil {
@@ -45,7 +45,7 @@ func Identify(a *mappedfile.Access, key deadline.Key, pid int) (mappedfile.ID, e
 func Open(a *mappedfile.Access, pid int, id mappedfile.ID, q *Query) (*File, error) {
 	f := &File{key: id.Key(), runner: a.Runner}
 	var err error
-	late := a.Runner.Run(f.key, procfs.At(a.Root).File(pid, "exe"), deadline.ReadLimit, func(c *deadline.Call) {
+	late := a.Runner.Run(f.key, procfs.At(a.Root).File(pid, "exe"), stuckread.ReadLimit, func(c *stuckread.Call) {
 		c.Wait(nil, func() { f.File, err = mappedfile.OpenProgram(a.Root, pid, id) })
 		if err != nil || q == nil {
 			return
@@ -62,7 +62,7 @@ func Open(a *mappedfile.Access, pid int, id mappedfile.ID, q *Query) (*File, err
 
 // Close closes the file. Some file systems contact their server when a file is closed.
 func (f *File) Close() {
-	_ = f.runner.Run(f.key, f.Name(), deadline.ReadLimit, func(c *deadline.Call) {
+	_ = f.runner.Run(f.key, f.Name(), stuckread.ReadLimit, func(c *stuckread.Call) {
 		c.Wait(nil, func() { _ = f.File.Close() }) // an error does not matter, because the file was only read
 	})
 }

@@ -10,8 +10,8 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/interpreter"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/stuckread"
 )
 
 // find returns the walker's entry for a process. It returns nil if the walker does not walk
@@ -24,7 +24,7 @@ func (w *Walker) find(of *processes.Process) *process {
 			w.detach(p)
 		}
 		p = &process{pid: of.PID, program: of.Program()}
-		p.subject.Key, p.subject.Name = deadline.Key{PID: of.PID, Cgroup: of.Cgroup}, "the memory of an interpreted program"
+		p.subject.Key, p.subject.Name = stuckread.Key{PID: of.PID, Cgroup: of.Cgroup}, "the memory of an interpreted program"
 		w.processes[of.PID] = p
 	}
 	p.used = w.now
@@ -164,7 +164,7 @@ func (w *Walker) search(p *process, of *processes.Process, spans bool) {
 	cfg, pid, key := w.cfg, p.pid, p.subject.Key
 	go func() {
 		r := result{spans: spans}
-		late := cfg.Runner.Run(key, "the interpreter's files and memory", attachLimit, func(c *deadline.Call) {
+		late := cfg.Runner.Run(key, "the interpreter's files and memory", attachLimit, func(c *stuckread.Call) {
 			to.Open = func(i int) (interpreter.File, error) { return cfg.Open(mapped[i]) }
 			c.Wait(nil, func() {
 				cfg.Spend(pid, func() {

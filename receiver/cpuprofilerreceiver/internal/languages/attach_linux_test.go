@@ -15,9 +15,9 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/interpreter"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/stuckread"
 )
 
 // strangeDriver recognizes every file, but finds no layout.
@@ -40,7 +40,7 @@ func TestUnknownLayoutIsLoggedOnce(t *testing.T) {
 	w := NewWalker(Config{
 		Languages: []string{Python}, Driver: driver, Logger: zap.New(core), Now: func() int64 { return now },
 		Hot:    func() func(*processes.Process) bool { return func(*processes.Process) bool { return true } },
-		Access: mappedfile.Access{Runner: deadline.New(zap.NewNop(), nil, nil), Meter: new(cputime.Meter), Budget: cputime.NewBudget(1, zap.NewNop(), time.Now)},
+		Access: mappedfile.Access{Runner: stuckread.New(zap.NewNop(), nil, nil), Meter: new(cputime.Meter), Budget: cputime.NewBudget(1, zap.NewNop(), time.Now)},
 	})
 	of := processes.NewTable(processes.Config{}).Lookup(os.Getpid(), 0)
 	search := func() {

@@ -16,8 +16,8 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/interpreter"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/stuckread"
 )
 
 // layouts contains the layouts of three versions of CPython. In 3.9, each Python frame
@@ -336,13 +336,13 @@ func TestMemoryThatDoesNotAnswer(t *testing.T) {
 	m := newImage(layouts["3.12"])
 	release := make(chan struct{})
 	w, of := newTestWalker(t, m.l, func(int, uint64, []byte) int { <-release; return 0 })
-	runner := deadline.New(zap.NewNop(), nil, nil)
-	require.ErrorIs(t, runner.Take(20*time.Millisecond, func(c *deadline.Call) {
+	runner := stuckread.New(zap.NewNop(), nil, nil)
+	require.ErrorIs(t, runner.Take(20*time.Millisecond, func(c *stuckread.Call) {
 		w.Begin(c)
 		w.Walk(of, sample(w.now))
 		t.Error("it goes on")
-	}), deadline.ErrLate)
-	require.NoError(t, runner.Take(time.Minute, func(c *deadline.Call) {
+	}), stuckread.ErrLate)
+	require.NoError(t, runner.Take(time.Minute, func(c *stuckread.Call) {
 		w.Begin(c)
 		require.False(t, w.Walk(of, sample(w.now)))
 		require.False(t, w.Prompt())

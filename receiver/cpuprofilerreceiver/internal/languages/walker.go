@@ -23,9 +23,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/interpreter"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/stuckread"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
 
@@ -124,7 +124,7 @@ type Walker struct {
 	// hot is the result of the last call of Config.Hot. checked is the time of the call.
 	hot     func(*processes.Process) bool
 	checked int64
-	call    *deadline.Call
+	call    *stuckread.Call
 	// searchFrom is the earliest time of the next search for an interpreter.
 	searchFrom int64
 	// searches is the number of searches in progress.
@@ -230,7 +230,7 @@ type process struct {
 	own int
 	// subject identifies the process while a walk waits for the memory of the process.
 	// stuck reports whether such a wait timed out.
-	subject deadline.Subject
+	subject stuckread.Subject
 	stuck   bool
 
 	// context is the address of the TLS descriptor for the variable in which threads
@@ -285,7 +285,7 @@ func newWalk(cfg *Config) *walk {
 
 // Begin is called by each goroutine that becomes the reading goroutine. call limits the
 // time for which the goroutine waits for the memory of a process.
-func (w *Walker) Begin(call *deadline.Call) {
+func (w *Walker) Begin(call *stuckread.Call) {
 	if w == nil {
 		return
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/stuckread"
 )
 
 // Access is the way in which a part of the receiver reads the files and the memory of the
@@ -21,7 +21,7 @@ type Access struct {
 	// Root is the directory where the host's root is mounted. "" means "/".
 	Root string
 	// Runner runs reads with a deadline. It may be nil.
-	Runner *deadline.Runner
+	Runner *stuckread.Runner
 	// Meter measures the CPU time of reading. Budget limits this CPU time. Meter and
 	// Budget may be nil.
 	Budget *cputime.Budget
@@ -51,8 +51,8 @@ type ID struct {
 	Size, Modified, Changed int64
 }
 
-// Key returns the deadline key for reads of the file. It identifies the file system.
-func (id ID) Key() deadline.Key { return deadline.Key{Device: id.Device} }
+// Key returns the stuckread.Key for reads of the file. It identifies the file system.
+func (id ID) Key() stuckread.Key { return stuckread.Key{Device: id.Device} }
 
 // File identifies the file of a mapping before it is opened. It includes the root directory
 // of the process, because the file's path and debug file are below that root.
@@ -66,40 +66,40 @@ func FileOf(m *samples.Mapping) File {
 	return File{m.DeviceMajor, m.DeviceMinor, m.Inode, m.Root}
 }
 
-// Opening returns the deadline key for opening the file of a mapping. The key
+// Opening returns the stuckread.Key for opening the file of a mapping. The key
 // identifies the file's file system. It also identifies the process's root, because the
 // path may cross other file systems.
-func Opening(m *samples.Mapping) deadline.Key {
-	return deadline.Key{Root: m.Root, Device: device(m.DeviceMajor, m.DeviceMinor)}
+func Opening(m *samples.Mapping) stuckread.Key {
+	return stuckread.Key{Root: m.Root, Device: device(m.DeviceMajor, m.DeviceMinor)}
 }
 
-// Reading returns the deadline key for reading the file of a mapping.
-func Reading(m *samples.Mapping) deadline.Key {
-	return deadline.Key{Device: device(m.DeviceMajor, m.DeviceMinor)}
+// Reading returns the stuckread.Key for reading the file of a mapping.
+func Reading(m *samples.Mapping) stuckread.Key {
+	return stuckread.Key{Device: device(m.DeviceMajor, m.DeviceMinor)}
 }
 
 func device(major, minor uint32) uint64 { return uint64(major)<<32 | uint64(minor) }
 
-// Reader reads an open file. Each read is a wait of a deadline.Call.
+// Reader reads an open file. Each read is a wait of a stuckread.Call.
 type Reader struct {
 	file    *os.File
-	subject deadline.Subject
-	call    *deadline.Call
+	subject stuckread.Subject
+	call    *stuckread.Call
 }
 
 // NewReader returns a Reader of an open file. name is the file's name in the log.
-func NewReader(f *os.File, key deadline.Key, name string) *Reader {
-	return &Reader{file: f, subject: deadline.Subject{Key: key, Name: name}}
+func NewReader(f *os.File, key stuckread.Key, name string) *Reader {
+	return &Reader{file: f, subject: stuckread.Subject{Key: key, Name: name}}
 }
 
-// Key returns the deadline key that was passed to NewReader.
-func (r *Reader) Key() deadline.Key { return r.subject.Key }
+// Key returns the stuckread.Key that was passed to NewReader.
+func (r *Reader) Key() stuckread.Key { return r.subject.Key }
 
 // Name returns the file's name in the log.
 func (r *Reader) Name() string { return r.subject.Name }
 
-// Use sets the deadline.Call with which the next reads wait for the file.
-func (r *Reader) Use(c *deadline.Call) { r.call = c }
+// Use sets the stuckread.Call with which the next reads wait for the file.
+func (r *Reader) Use(c *stuckread.Call) { r.call = c }
 
 // Stuck reports whether a read timed out and is still running. Until it has ended, do not
 // read again.
@@ -122,7 +122,7 @@ func (r *Reader) Close() error { return r.CloseIn(r.call) }
 
 // CloseIn closes the file in a call of c.Wait, because some file systems contact their
 // server on close. The file may still be in use.
-func (r *Reader) CloseIn(c *deadline.Call) (err error) {
+func (r *Reader) CloseIn(c *stuckread.Call) (err error) {
 	c.Wait(&r.subject, func() { err = r.file.Close() })
 	return err
 }

@@ -15,7 +15,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/stuckread"
 )
 
 const deletedSuffix = " (deleted)"
@@ -30,7 +30,7 @@ const deletedSuffix = " (deleted)"
 // the mapping differ.
 //
 // All these steps run in one call of c.Wait.
-func Open(c *deadline.Call, root string, m *samples.Mapping) (f *os.File, id ID, err error) {
+func Open(c *stuckread.Call, root string, m *samples.Mapping) (f *os.File, id ID, err error) {
 	c.Wait(nil, func() { f, id, err = open(root, m) })
 	return f, id, err
 }
@@ -104,7 +104,7 @@ func IsNone(err error) bool {
 
 // OpenRegular opens a regular file by its path in a process's root directory. want must
 // still identify this directory ([procfs.FS.Root]). All steps run in one call of c.Wait.
-func OpenRegular(c *deadline.Call, root string, pid int, want uint64, path string) (f *os.File, id ID, err error) {
+func OpenRegular(c *stuckread.Call, root string, pid int, want uint64, path string) (f *os.File, id ID, err error) {
 	c.Wait(nil, func() {
 		f, id, err = OpenChecked(path,
 			func() (int, error) { return openBelow(procfs.At(root), pid, want, path) },

@@ -29,10 +29,10 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/internal/token"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/golabels"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/languages"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/stuckread"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
 
@@ -62,7 +62,7 @@ type Config struct {
 	// the memory of a process may block.
 	Languages *languages.Walker
 	Labels    *golabels.Labels
-	Runner    *deadline.Runner
+	Runner    *stuckread.Runner
 	// ThreadName and ThreadID select the attributes that distinguish threads.
 	ThreadName, ThreadID bool
 	// Refused returns the reason why sampling is not permitted. It returns nil if sampling
@@ -169,7 +169,7 @@ func (l *Loop) Begin(rights perfevent.Rights) {
 		if l.cfg.Languages == nil && l.cfg.Labels == nil {
 			l.read(ctx)
 		} else {
-			for l.cfg.Runner.Take(deadline.ReadLimit, func(c *deadline.Call) {
+			for l.cfg.Runner.Take(stuckread.ReadLimit, func(c *stuckread.Call) {
 				l.cfg.Languages.Begin(c)
 				l.cfg.Labels.Take(c)
 				l.read(ctx)

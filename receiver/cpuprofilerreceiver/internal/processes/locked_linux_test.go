@@ -16,8 +16,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/procfs"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/stuckread"
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
@@ -77,7 +77,7 @@ func TestLockedMemoryCostsItsOwnProcess(t *testing.T) {
 
 	var now atomic.Int64
 	now.Store(int64(time.Hour))
-	runner := deadline.New(zap.NewNop(), nil, func() time.Time { return time.Unix(0, now.Load()) })
+	runner := stuckread.New(zap.NewNop(), nil, func() time.Time { return time.Unix(0, now.Load()) })
 	service := func(table *Table, pid int) any { return attributes(t, table.Lookup(pid, 0).Resource)["service.name"] }
 	// At first, the other thread may not be waiting for the lock yet.
 	require.Eventually(t, func() bool {
@@ -98,7 +98,7 @@ func TestLockedMemoryCostsItsOwnProcess(t *testing.T) {
 	require.Nil(t, service(table, pids[0]))
 	require.Equal(t, 1, runner.Stats().Stuck)
 	require.Nil(t, service(table, pids[0]), "it is not asked again in this batch")
-	require.Equal(t, "other", service(NewTable(Config{Access: mappedfile.Access{Runner: deadline.New(zap.NewNop(), nil, nil)}}), pids[1]))
+	require.Equal(t, "other", service(NewTable(Config{Access: mappedfile.Access{Runner: stuckread.New(zap.NewNop(), nil, nil)}}), pids[1]))
 	now.Add(int64(time.Minute))
 	table.NextBatch()
 	require.Nil(t, service(table, pids[0]), "it is not asked again while it waits")

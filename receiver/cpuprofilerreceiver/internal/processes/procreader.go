@@ -12,8 +12,8 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/texts"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/stuckread"
 )
 
 // maxComm is the maximum length of a process's or thread's name in bytes. Longer names are
@@ -67,12 +67,12 @@ func (r *procReader) within(pid int, cgroup, path string, read func(buf []byte) 
 		content []byte
 		err     error
 	}
-	if err := r.access.Runner.Run(deadline.Key{Cgroup: cgroup, PID: pid}, path, memoryLimit, func(c *deadline.Call) {
+	if err := r.access.Runner.Run(stuckread.Key{Cgroup: cgroup, PID: pid}, path, memoryLimit, func(c *stuckread.Call) {
 		r.access.Spend(pid, func() {
 			c.Wait(nil, func() { done.content, done.err = read(buf) })
 		})
 	}); err != nil {
-		if errors.Is(err, deadline.ErrLate) {
+		if errors.Is(err, stuckread.ErrLate) {
 			r.buf = make([]byte, 4096)
 		}
 		return nil, err
@@ -141,7 +141,7 @@ func (r *procReader) threadName(pid, tid int) (string, error) {
 
 // isLate reports whether a process's memory could not be read in time.
 func isLate(err error) bool {
-	return errors.Is(err, deadline.ErrLate) || errors.Is(err, deadline.ErrRefused)
+	return errors.Is(err, stuckread.ErrLate) || errors.Is(err, stuckread.ErrRefused)
 }
 
 // text converts untrusted bytes to a string that is safe to export. It uses at most limit

@@ -22,12 +22,12 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/buffer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/golabels"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/languages"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/perftargets"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/stuckread"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
@@ -69,7 +69,7 @@ type Perf struct {
 	seenSymbols symbolizer.Counters
 	seenUnwind  unwind.Stats
 	seenWaits   uint64
-	seenReads   deadline.Stats
+	seenReads   stuckread.Stats
 }
 
 // NewPerf returns the shared part of samplers that use perf events. It must be stopped after
@@ -81,7 +81,7 @@ func NewPerf(cfg PerfConfig, s *Shared, meters *Meters) *Perf {
 		shares: shareOut(cfg.MaxMemory),
 		access: mappedfile.Access{Root: s.HostInfo.Root, Budget: cputime.NewBudget(cfg.FileShare, logger, time.Now), Meter: &meters.Files},
 	}
-	p.access.Runner = deadline.New(logger, func(waiting int) {
+	p.access.Runner = stuckread.New(logger, func(waiting int) {
 		if waiting == 0 {
 			status.Report(Reading, nil)
 			return
@@ -98,7 +98,7 @@ func NewPerf(cfg PerfConfig, s *Shared, meters *Meters) *Perf {
 	})
 	p.tables = unwind.NewCache(unwind.Config{
 		Access: p.access,
-		Open: func(c *deadline.Call, m *samples.Mapping) (*os.File, mappedfile.ID, error) {
+		Open: func(c *stuckread.Call, m *samples.Mapping) (*os.File, mappedfile.ID, error) {
 			return mappedfile.Open(c, p.access.Root, m)
 		},
 		VDSO:     mappedfile.VDSO,

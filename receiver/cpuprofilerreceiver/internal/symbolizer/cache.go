@@ -15,9 +15,9 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/stuckread"
 )
 
 const (
@@ -100,7 +100,7 @@ func (s *Symbolizer) tracked(m *samples.Mapping) {
 	f.checked = now
 	looks, look := f.looks, f.look(now)
 	s.mu.Unlock()
-	_ = s.run(m, func(c *deadline.Call) *file { // after a timeout, the open file stays
+	_ = s.run(m, func(c *stuckread.Call) *file { // after a timeout, the open file stays
 		r, id, err := mappedfile.Open(c, s.cfg.Root, m)
 		if err != nil {
 			return nil // the open file stays
@@ -122,11 +122,11 @@ func (s *Symbolizer) tracked(m *samples.Mapping) {
 // the budget, and then closes the ready channel of the file that work returns. A
 // goroutine that waits for ready thus checks its next file against the updated budget.
 // run returns an error if the file does not answer, or did not answer before.
-func (s *Symbolizer) run(m *samples.Mapping, work func(*deadline.Call) *file) error {
+func (s *Symbolizer) run(m *samples.Mapping, work func(*stuckread.Call) *file) error {
 	if s.cfg.Runner.Refuses(mappedfile.Reading(m)) {
-		return deadline.ErrRefused
+		return stuckread.ErrRefused
 	}
-	return s.cfg.Runner.Run(mappedfile.Opening(m), m.Path, deadline.ReadLimit, func(c *deadline.Call) {
+	return s.cfg.Runner.Run(mappedfile.Opening(m), m.Path, stuckread.ReadLimit, func(c *stuckread.Call) {
 		var loaded *file
 		s.cfg.Spend(m.PID, func() { loaded = work(c) })
 		if loaded != nil {
@@ -214,7 +214,7 @@ func (s *Symbolizer) dropObject(o *object) {
 
 // load opens and indexes the file of m. It runs on the worker.
 func (s *Symbolizer) load(key mappedfile.File, f *file, m *samples.Mapping) {
-	err := s.run(m, func(c *deadline.Call) *file {
+	err := s.run(m, func(c *stuckread.Call) *file {
 		r, id, err := mappedfile.Open(c, s.cfg.Root, m)
 		if err != nil {
 			s.unreadable(f, m, err)
@@ -224,7 +224,7 @@ func (s *Symbolizer) load(key mappedfile.File, f *file, m *samples.Mapping) {
 		return f
 	})
 	switch {
-	case errors.Is(err, deadline.ErrLate):
+	case errors.Is(err, stuckread.ErrLate):
 		f.late.Store(true)
 	case err != nil:
 		s.unreadable(f, m, fmt.Errorf("reading symbols of %q: %w", m.Path, err))
@@ -238,7 +238,7 @@ func (s *Symbolizer) unreadable(f *file, m *samples.Mapping, err error) {
 	s.log.Debug("file not readable", zap.Error(err))
 }
 
-func (s *Symbolizer) loadFrom(c *deadline.Call, key mappedfile.File, f *file, m *samples.Mapping, file *os.File, id mappedfile.ID) {
+func (s *Symbolizer) loadFrom(c *stuckread.Call, key mappedfile.File, f *file, m *samples.Mapping, file *os.File, id mappedfile.ID) {
 	r := mappedfile.NewReader(file, mappedfile.Reading(m), m.Path)
 	r.Use(c)
 	f.image.file = id

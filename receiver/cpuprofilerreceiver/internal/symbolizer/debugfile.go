@@ -17,9 +17,9 @@ import (
 	"strings"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/stuckread"
 )
 
 const (
@@ -45,7 +45,7 @@ type symbolFile struct {
 // by build id, then by the name and checksum in .gnu_debuglink. It returns nil if there is
 // no debug file, and an error if the search failed. known reports whether a file is already
 // known to be the debug file of o.
-func debugFileOf(c *deadline.Call, root string, m *samples.Mapping, o *object, known func(mappedfile.ID) bool) (*symbolFile, error) {
+func debugFileOf(c *stuckread.Call, root string, m *samples.Mapping, o *object, known func(mappedfile.ID) bool) (*symbolFile, error) {
 	type candidate struct {
 		name string
 		sum  *uint32
@@ -77,7 +77,7 @@ func debugFileOf(c *deadline.Call, root string, m *samples.Mapping, o *object, k
 // tryDebugFile opens a file if it is the debug file of o. If sum is nil, the build ids must
 // be equal. Otherwise the checksums must be equal, and the build ids must not differ. An
 // error means that the existence of the debug file is unknown.
-func tryDebugFile(c *deadline.Call, root string, m *samples.Mapping, name string, o *object, sum *uint32, known func(mappedfile.ID) bool) (*symbolFile, error) {
+func tryDebugFile(c *stuckread.Call, root string, m *samples.Mapping, name string, o *object, sum *uint32, known func(mappedfile.ID) bool) (*symbolFile, error) {
 	opened, fileID, err := mappedfile.OpenRegular(c, root, m.PID, m.Root, name)
 	switch {
 	case mappedfile.IsNone(err):

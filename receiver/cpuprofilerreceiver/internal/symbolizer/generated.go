@@ -21,9 +21,9 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/stuckread"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer/perfmap"
 )
 
@@ -185,12 +185,12 @@ func (s *Symbolizer) release(g *generated) {
 func (s *Symbolizer) serveGenerated(g *generated, ready chan struct{}) {
 	root, _ := procfs.At(s.cfg.Root).Root(g.PID) // no file is opened for a process that has ended
 	g.late.Store(false)
-	err := s.cfg.Runner.Run(deadline.Key{Root: root}, fmt.Sprintf("perf map of process %d", g.PID), deadline.ReadLimit, func(c *deadline.Call) {
+	err := s.cfg.Runner.Run(stuckread.Key{Root: root}, fmt.Sprintf("perf map of process %d", g.PID), stuckread.ReadLimit, func(c *stuckread.Call) {
 		defer close(ready)
 		s.cfg.Spend(g.PID, func() { s.readGenerated(c, root, g) })
 	})
 	switch {
-	case errors.Is(err, deadline.ErrLate):
+	case errors.Is(err, stuckread.ErrLate):
 		g.late.Store(true)
 	case err != nil:
 		s.mu.Lock()
@@ -201,7 +201,7 @@ func (s *Symbolizer) serveGenerated(g *generated, ready chan struct{}) {
 }
 
 // readGenerated reads the new part of a process's perf map.
-func (s *Symbolizer) readGenerated(c *deadline.Call, root uint64, g *generated) {
+func (s *Symbolizer) readGenerated(c *stuckread.Call, root uint64, g *generated) {
 	if g.file != nil {
 		g.file.Use(c)
 	}
@@ -224,7 +224,7 @@ func (s *Symbolizer) readGenerated(c *deadline.Call, root uint64, g *generated) 
 
 // follow opens the perf map of a process, unless it is open already, and reads its new
 // part.
-func (s *Symbolizer) follow(c *deadline.Call, root uint64, g *generated) error {
+func (s *Symbolizer) follow(c *stuckread.Call, root uint64, g *generated) error {
 	if now, err := procfs.At(s.cfg.Root).Process(g.PID); err == nil {
 		if g.Start != 0 && g.Start != now.Start {
 			s.closeMap(g) // another process has reused the pid
@@ -246,7 +246,7 @@ func (s *Symbolizer) follow(c *deadline.Call, root uint64, g *generated) error {
 		s.closeMap(g)
 		return err
 	}
-	r := mappedfile.NewReader(f, deadline.Key{Root: root}, f.Name())
+	r := mappedfile.NewReader(f, stuckread.Key{Root: root}, f.Name())
 	r.Use(c)
 	if g.file != nil && g.id == id {
 		r.Close()

@@ -15,10 +15,10 @@ import (
 	"strings"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/elffile"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/stuckread"
 )
 
 // lineSize and entryOverhead estimate the memory of a line and of a map entry without their
@@ -156,8 +156,8 @@ func (o *object) close() {
 	}
 }
 
-// use sets the deadline.Call to which the next reads of the object's files belong.
-func (o *object) use(c *deadline.Call) {
+// use sets the stuckread.Call to which the next reads of the object's files belong.
+func (o *object) use(c *stuckread.Call) {
 	for _, r := range o.files {
 		r.Use(c)
 	}

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/stuckread"
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
@@ -61,7 +61,7 @@ func newRemote(t *testing.T) *remote {
 		}
 	}
 	t.Cleanup(r.Go)
-	r.s = New(Config{Access: mappedfile.Access{Runner: deadline.New(zap.NewNop(), nil, nil)}})
+	r.s = New(Config{Access: mappedfile.Access{Runner: stuckread.New(zap.NewNop(), nil, nil)}})
 	t.Cleanup(r.s.Close)
 	return r
 }

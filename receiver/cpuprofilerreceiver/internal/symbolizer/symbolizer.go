@@ -37,8 +37,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/internal/token"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/stuckread"
 )
 
 // DefaultCacheBytes is used if Config.CacheBytes is 0.
@@ -196,9 +196,9 @@ type Symbolizer struct {
 
 	// After New, only Begin, Take and Resolve use the fields below.
 
-	// call is the deadline.Call of the current Take. All file
+	// call is the stuckread.Call of the current Take. All file
 	// reads that may block use this call.
-	call *deadline.Call
+	call *stuckread.Call
 
 	// made is the effort spent on names in this batch. madeBy is the part of this
 	// effort for each process, by pid.
@@ -281,9 +281,9 @@ func (s *Symbolizer) closeEvicted(limit time.Duration) {
 	s.closing = nil
 	s.mu.Unlock()
 	for _, f := range closing {
-		if f.Stuck() || errors.Is(s.cfg.Runner.Run(f.Key(), f.Name(), limit, func(c *deadline.Call) {
+		if f.Stuck() || errors.Is(s.cfg.Runner.Run(f.Key(), f.Name(), limit, func(c *stuckread.Call) {
 			_ = f.CloseIn(c) // the file was only read, so no data can be lost
-		}), deadline.ErrRefused) {
+		}), stuckread.ErrRefused) {
 			s.mu.Lock()
 			s.closing = append(s.closing, f)
 			s.mu.Unlock()
@@ -335,9 +335,9 @@ func (s *Symbolizer) work() {
 			s.objects.expire(s.cfg.Now())
 			s.maps.expire(s.cfg.Now())
 			s.mu.Unlock()
-			s.closeEvicted(deadline.ReadLimit) // retry files that did not answer before
+			s.closeEvicted(stuckread.ReadLimit) // retry files that did not answer before
 		case <-s.discarded:
-			s.closeEvicted(deadline.ReadLimit)
+			s.closeEvicted(stuckread.ReadLimit)
 		case <-s.done:
 			return
 		}
@@ -439,7 +439,7 @@ func Release(l *samples.Location) {
 // from that file until it answers.
 func (s *Symbolizer) Take(work func()) error {
 	began := s.cfg.Now()
-	err := s.cfg.Runner.Take(deadline.ReadLimit, func(c *deadline.Call) {
+	err := s.cfg.Runner.Take(stuckread.ReadLimit, func(c *stuckread.Call) {
 		s.call = c
 		work()
 		s.call = nil

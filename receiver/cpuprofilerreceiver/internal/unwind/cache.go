@@ -20,16 +20,16 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/internal/token"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/stuckread"
 )
 
 // Config configures a Cache. A limit of 0 means its default.
 type Config struct {
 	mappedfile.Access
-	// Open opens and identifies the file of a mapping. It uses the deadline.Call for all system
+	// Open opens and identifies the file of a mapping. It uses the stuckread.Call for all system
 	// calls that may block.
-	Open func(*deadline.Call, *samples.Mapping) (*os.File, mappedfile.ID, error)
+	Open func(*stuckread.Call, *samples.Mapping) (*os.File, mappedfile.ID, error)
 	// VDSO returns the object file of the vdso. It may be nil.
 	VDSO func() ([]byte, error)
 	// MaxBytes limits the memory of all tables. The default is 64 MiB. MaxBytes
@@ -312,7 +312,7 @@ func (c *Cache) later(r request) bool {
 }
 
 // serve opens the file of a request and publishes its table. It waits for at most
-// deadline.ReadLimit, but a result that comes later is also published. If no CPU time is
+// stuckread.ReadLimit, but a result that comes later is also published. If no CPU time is
 // left, serve drops the request. The file is then requested again when it is needed.
 func (c *Cache) serve(r request) {
 	if !c.cfg.Budget.May(r.mapping.PID) {
@@ -325,13 +325,13 @@ func (c *Cache) serve(r request) {
 		c.stats.Dropped++
 		return
 	}
-	err := c.cfg.Runner.Run(mappedfile.Opening(r.mapping), r.mapping.Path, deadline.ReadLimit, func(call *deadline.Call) {
+	err := c.cfg.Runner.Run(mappedfile.Opening(r.mapping), r.mapping.Path, stuckread.ReadLimit, func(call *stuckread.Call) {
 		c.cfg.Spend(r.mapping.PID, func() {
 			e, err := c.read(call, r, (*c.files.Load())[r.key])
 			c.publish(r, e, err)
 		})
 	})
-	if errors.Is(err, deadline.ErrRefused) {
+	if errors.Is(err, stuckread.ErrRefused) {
 		e := &entry{at: c.cfg.Now()}
 		if old := (*c.files.Load())[r.key]; old != nil {
 			e.table, e.id = old.table, old.id
@@ -360,7 +360,7 @@ func (c *Cache) publish(r request, e *entry, err error) {
 }
 
 // read opens a file and returns its new state. If the file has no table, err is the reason.
-func (c *Cache) read(call *deadline.Call, r request, old *entry) (*entry, error) {
+func (c *Cache) read(call *stuckread.Call, r request, old *entry) (*entry, error) {
 	e := &entry{at: c.cfg.Now()}
 	file, id, err := c.cfg.Open(call, r.mapping)
 	if err != nil {

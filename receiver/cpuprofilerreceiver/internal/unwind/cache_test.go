@@ -24,8 +24,8 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/cputime"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/stuckread"
 )
 
 // object assembles an x86-64 object file with .eh_frame and .eh_frame_hdr. If sections is
@@ -227,7 +227,7 @@ type files struct {
 func newFiles(t *testing.T, maxBytes int64, maxFiles int) *files {
 	f := &files{t: t, dir: t.TempDir(), now: time.Unix(1e9, 0)}
 	f.cache = newCache(Config{
-		Open: func(_ *deadline.Call, m *samples.Mapping) (*os.File, mappedfile.ID, error) {
+		Open: func(_ *stuckread.Call, m *samples.Mapping) (*os.File, mappedfile.ID, error) {
 			f.opened.Add(1)
 			return open(nil, m)
 		},
@@ -237,7 +237,7 @@ func newFiles(t *testing.T, maxBytes int64, maxFiles int) *files {
 	return f
 }
 
-func open(_ *deadline.Call, m *samples.Mapping) (*os.File, mappedfile.ID, error) {
+func open(_ *stuckread.Call, m *samples.Mapping) (*os.File, mappedfile.ID, error) {
 	f, err := os.Open(m.Path)
 	if err != nil {
 		return nil, mappedfile.ID{}, err
@@ -339,7 +339,7 @@ func TestFileOfAProcessThatEndedIsReadThroughAnother(t *testing.T) {
 	f := newFiles(t, 0, 0)
 	m := f.write("libc", object(oneFunction(), "0123", true))
 	inner := f.cache.cfg.Open
-	f.cache.cfg.Open = func(c *deadline.Call, m *samples.Mapping) (*os.File, mappedfile.ID, error) {
+	f.cache.cfg.Open = func(c *stuckread.Call, m *samples.Mapping) (*os.File, mappedfile.ID, error) {
 		if m.PID < 3 {
 			f.opened.Add(1)
 			return nil, mappedfile.ID{}, fmt.Errorf("opening it: %w: %w", mappedfile.ErrNoRoot, syscall.ENOENT)

@@ -23,8 +23,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/stuckread"
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
@@ -101,7 +101,7 @@ func memoryOf(t testing.TB, pid int) *memory {
 func newTestCache(t testing.TB, change ...func(*Config)) *Cache {
 	t.Helper()
 	cfg := Config{
-		Open: func(c *deadline.Call, m *samples.Mapping) (*os.File, mappedfile.ID, error) {
+		Open: func(c *stuckread.Call, m *samples.Mapping) (*os.File, mappedfile.ID, error) {
 			return mappedfile.Open(c, "/", m)
 		},
 		VDSO: mappedfile.VDSO,

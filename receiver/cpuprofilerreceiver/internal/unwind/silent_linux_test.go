@@ -13,8 +13,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/stuckread"
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
@@ -22,8 +22,8 @@ func TestFileThatDoesNotAnswerCostsItsOwnTable(t *testing.T) {
 	mount := hosttest.NewMount(t, map[string][]byte{"program": object(oneFunction(), "0123", true)})
 	other := filepath.Join(t.TempDir(), "other")
 	require.NoError(t, os.WriteFile(other, object(oneFunction(), "0123", true), 0o600))
-	runner := deadline.New(zap.NewNop(), nil, nil)
-	c := NewCache(Config{Access: mappedfile.Access{Runner: runner}, Open: func(c *deadline.Call, m *samples.Mapping) (f *os.File, id mappedfile.ID, err error) {
+	runner := stuckread.New(zap.NewNop(), nil, nil)
+	c := NewCache(Config{Access: mappedfile.Access{Runner: runner}, Open: func(c *stuckread.Call, m *samples.Mapping) (f *os.File, id mappedfile.ID, err error) {
 		c.Wait(nil, func() { f, id, err = open(nil, m) })
 		return f, id, err
 	}})

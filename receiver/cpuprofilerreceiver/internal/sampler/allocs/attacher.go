@@ -23,9 +23,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/stuckread"
 )
 
 // program describes a file that processes run. Only the attacher changes its fields, except
@@ -84,7 +84,7 @@ type attacher struct {
 	failing  bool // the last search failed
 	known    *simplelru.LRU[mappedfile.ID, *program]
 	attached map[int]*member
-	keys     map[int]deadline.Key // keys of the processes in this update
+	keys     map[int]stuckread.Key // keys of the processes in this update
 	logged   logged
 
 	// The counters are safe for concurrent use.
@@ -130,7 +130,7 @@ func (a *attacher) update(ctx context.Context) {
 	for _, p := range a.wanted {
 		want[p.PID] = p
 	}
-	a.keys = make(map[int]deadline.Key)
+	a.keys = make(map[int]stuckread.Key)
 	var leave []*member
 	for pid, m := range a.attached {
 		file, err := goprogram.Identify(&a.access, a.key(pid), pid)
@@ -202,12 +202,12 @@ func (a *attacher) attach(p procfs.Process) error {
 	return nil
 }
 
-// key returns the deadline key of a process.
-func (a *attacher) key(pid int) deadline.Key {
+// key returns the stuckread.Key of a process.
+func (a *attacher) key(pid int) stuckread.Key {
 	key, known := a.keys[pid]
 	if !known {
 		cgroup, _ := procfs.ReadFile(a.files.File(pid, "cgroup"), 4096) // for the common bound of the cgroup's processes
-		key = deadline.Key{Cgroup: string(cgroup), PID: pid}
+		key = stuckread.Key{Cgroup: string(cgroup), PID: pid}
 		a.keys[pid] = key
 	}
 	return key
@@ -263,7 +263,7 @@ func (a *attacher) place(p *program, f *os.File) error {
 // readRate reads the program's runtime.MemProfileRate.
 func (a *attacher) readRate(m *member) {
 	rate, read := int64(unknownRate), int64(unknownRate)
-	known := m.program.Variable != 0 && a.access.Runner.Run(a.key(m.PID), a.files.File(m.PID, "mem"), deadline.ReadLimit, func(c *deadline.Call) {
+	known := m.program.Variable != 0 && a.access.Runner.Run(a.key(m.PID), a.files.File(m.PID, "mem"), stuckread.ReadLimit, func(c *stuckread.Call) {
 		c.Wait(nil, func() { read = a.rateOf(m) })
 	}) == nil
 	if known {

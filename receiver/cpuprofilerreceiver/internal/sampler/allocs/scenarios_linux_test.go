@@ -24,10 +24,10 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/goprogram"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/stuckread"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
@@ -485,7 +485,7 @@ func TestProgramThatDoesNotAnswerCostsItself(t *testing.T) {
 	hangs, err := procfs.At("").Process(remote.Process.Pid)
 	require.NoError(t, err)
 
-	runner := deadline.New(zap.NewNop(), nil, nil)
+	runner := stuckread.New(zap.NewNop(), nil, nil)
 	s, to, _ := newTestSampler(t, func(c *Settings) { c.Runner, c.DiscoveryInterval = runner, time.Second })
 	mount.Stop()
 	require.NoError(t, s.Start(context.Background()))

@@ -16,9 +16,9 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/stuckread"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/symbolizer"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 	"github.com/hotprofile/hotprofile/test/hosttest"
@@ -34,7 +34,7 @@ func TestStacksWithoutFramePointersAreWhole(t *testing.T) {
 	symbols := symbolizer.New(symbolizer.Config{})
 	defer symbols.Close()
 	cache := unwind.NewCache(unwind.Config{
-		Open: func(c *deadline.Call, m *samples.Mapping) (*os.File, mappedfile.ID, error) {
+		Open: func(c *stuckread.Call, m *samples.Mapping) (*os.File, mappedfile.ID, error) {
 			return mappedfile.Open(c, "/", m)
 		},
 		VDSO: mappedfile.VDSO,

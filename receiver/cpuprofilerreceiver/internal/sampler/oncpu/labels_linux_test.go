@@ -23,11 +23,11 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/golabels"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/perftargets"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/stuckread"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
@@ -221,7 +221,7 @@ func TestLabelsThatChangeTooOften(t *testing.T) {
 func TestSamplingGoesOnWithoutLabelsThatDoNotAnswer(t *testing.T) {
 	sink := startSpans(t, 10*time.Millisecond)
 	release := make(chan struct{})
-	runner := deadline.New(zap.NewNop(), nil, nil)
+	runner := stuckread.New(zap.NewNop(), nil, nil)
 	var reads atomic.Int64
 	s, _, _ := labelSampler(t, sink, func(cfg *golabels.Config, c *Settings) {
 		cfg.Runner, c.Runner = runner, runner

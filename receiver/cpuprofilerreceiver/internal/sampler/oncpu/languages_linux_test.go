@@ -14,10 +14,10 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/interpreter"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/languages"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/stuckread"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 )
 
@@ -37,7 +37,7 @@ func (forged) ThreadContext(interpreter.Process) (uint64, error) { return 0, nil
 func TestSamplingGoesOnWithoutMemoryThatDoesNotAnswer(t *testing.T) {
 	skipWithoutRights(t)
 	release := make(chan struct{})
-	runner := deadline.New(zap.NewNop(), nil, nil)
+	runner := stuckread.New(zap.NewNop(), nil, nil)
 	sink := new(tally)
 	var reads atomic.Int64
 	s, _, _ := newTestSampler(&finding{Finding: withoutFramePointers(t)}, func(c *Settings) {

@@ -16,10 +16,10 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/deadline"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/perftargets"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
+	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/stuckread"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/unwind"
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
@@ -75,7 +75,7 @@ func withoutFramePointers(t testing.TB) perftargets.Finding {
 func tables(t testing.TB) *unwind.Cache {
 	t.Helper()
 	c := unwind.NewCache(unwind.Config{
-		Open: func(c *deadline.Call, m *samples.Mapping) (*os.File, mappedfile.ID, error) {
+		Open: func(c *stuckread.Call, m *samples.Mapping) (*os.File, mappedfile.ID, error) {
 			return mappedfile.Open(c, "/", m)
 		},
 		VDSO: mappedfile.VDSO,

@@ -1,12 +1,12 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package deadline runs work that reads files of other processes, and gives up waiting if
+// Package stuckread runs work that reads files of other processes, and gives up waiting if
 // a read does not return. A file system whose server has ended blocks its readers
 // forever. A read of a process's memory blocks while the lock of that memory is held.
 // Such a read cannot be cancelled, so it occupies its goroutine and thread until it
 // returns. The number of such threads is limited and counted.
-package deadline
+package stuckread
 
 import (
 	"cmp"
