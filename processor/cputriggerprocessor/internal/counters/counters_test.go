@@ -60,11 +60,9 @@ func TestIgnoredItemsAreNotCounted(t *testing.T) {
 // parameters share one series.
 func TestReadingsAreCountedByMonitor(t *testing.T) {
 	c, telemetry := newCounters(t)
-	c.SetMonitors([]string{"cpu_usage"})
-	c.SetMonitors([]string{"memory_events(max)", "memory_events(oom)", "cpu_usage"})
-	c.AddReadings(0, &Readings{ReadingOK: 1, ReadingLate: 2})
-	c.AddReadings(1, &Readings{ReadingOK: 4})
-	c.AddReadings(2, &Readings{ReadingFailed: 8, ReadingUnavailable: 16})
+	c.AddReadings("memory_events(max)", &Readings{ReadingOK: 1, ReadingLate: 2})
+	c.AddReadings("memory_events(oom)", &Readings{ReadingOK: 4})
+	c.AddReadings("cpu_usage", &Readings{ReadingFailed: 8, ReadingUnavailable: 16})
 	metadatatest.AssertEqualCPUTriggerReadings(t, telemetry, []metricdata.DataPoint[int64]{
 		point(5, "monitor", "memory_events", "outcome", "ok"), point(2, "monitor", "memory_events", "outcome", "late"),
 		point(8, "monitor", "cpu_usage", "outcome", "failed"), point(16, "monitor", "cpu_usage", "outcome", "unavailable"),

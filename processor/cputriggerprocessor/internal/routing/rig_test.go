@@ -144,7 +144,7 @@ func (r *rig) collect() {
 	for _, u := range r.watched {
 		r.used[u.Name] += r.cores[u.Name]
 		cpu := monitor.Reading{Time: r.now, Num: r.used[u.Name], Den: r.now.Sub(r.began).Seconds()}
-		readings = append(readings, units.Readings{Unit: u, Time: r.now, Readings: []units.Reading{{Result: monitor.Result{Reading: cpu}}}})
+		readings = append(readings, units.Readings{Unit: u, Time: r.now, Results: []monitor.Result{{Reading: cpu}}, Values: make([]float64, 1)})
 	}
 	r.units.Observe([]string{cpuUsage}, readings)
 }
