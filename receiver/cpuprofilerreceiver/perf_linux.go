@@ -8,7 +8,6 @@ import (
 	"runtime"
 
 	"go.opentelemetry.io/otel/metric"
-	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler/allocs"
@@ -29,9 +28,7 @@ func perfSamplers(cfg *Config) []sampler.Factory {
 // addPerf adds the shared part of the samplers that use perf events. It returns this part
 // as the namer for their samples.
 func (p *profiler) addPerf(s *sampler.Shared) (namer, error) {
-	if err := setTimerSlack(); err != nil {
-		p.logger.Debug("the runtime's monitor thread wakes up more often than needed: setting the timer slack failed", zap.Error(err))
-	}
+	setTimerSlack()
 	perf := sampler.NewPerf(p.cfg.perf(), s, p.meters)
 	s.Perf, p.parts = perf, append(p.parts, perf)
 	return perf, p.telemetry.RegisterCPUProfilerReadsWaitingCallback(func(_ context.Context, o metric.Int64Observer) error {

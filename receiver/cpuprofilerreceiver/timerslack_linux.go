@@ -19,12 +19,8 @@ const timerSlack = 500 * time.Microsecond
 
 // setTimerSlack sets the timer slack of all threads. It is called once per process, because
 // the runtime stops all goroutines until each thread has answered, and a thread that reads
-// from a file system without a server may never answer. A binary that uses cgo keeps
-// the kernel's default slack.
-var setTimerSlack = sync.OnceValue(func() error {
-	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_PRCTL, unix.PR_SET_TIMERSLACK, uintptr(timerSlack), 0)
-	if errno != 0 {
-		return errno
-	}
-	return nil
+// from a file system without a server may never answer. A binary that uses cgo keeps the
+// kernel's default slack, because Go does not know all of its threads.
+var setTimerSlack = sync.OnceFunc(func() {
+	_, _, _ = syscall.AllThreadsSyscall(unix.SYS_PRCTL, unix.PR_SET_TIMERSLACK, uintptr(timerSlack), 0)
 })
