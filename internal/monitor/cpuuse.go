@@ -145,7 +145,11 @@ func newUsage(w *Watcher, _ string) meter { return &share{w: w, of: oneCore{}} }
 
 func newUtilization(w *Watcher, _ string) meter { return &share{w: w, of: &capacity{w: w}} }
 
-func newRequestUtilization(w *Watcher, _ string) meter { return &share{w: w, of: newRequest(w)} }
+func newRequestUtilization(w *Watcher, _ string) meter {
+	return &share{w: w, of: &request{opened[*cgroup.CPURequest]{w: w, open: func() (*cgroup.CPURequest, error) {
+		return w.source.reader.OpenCPURequest(w.unit, w.paths)
+	}}}}
+}
 
 func newHostShare(w *Watcher, _ string) meter { return &share{w: w, of: online{w.source}} }
 
@@ -235,12 +239,6 @@ func (c *capacity) close() {
 
 // request is the number of cores that a unit requests.
 type request struct{ opened[*cgroup.CPURequest] }
-
-func newRequest(w *Watcher) *request {
-	return &request{opened[*cgroup.CPURequest]{w: w, open: func() (*cgroup.CPURequest, error) {
-		return w.source.reader.OpenCPURequest(w.unit, w.paths)
-	}}}
-}
 
 func (r *request) read(now time.Time) (float64, error) {
 	q, err := r.get()

@@ -179,11 +179,6 @@ func (s *Source) StartedAt(u cgroup.Group) (time.Time, error) {
 	if first == 0 {
 		return time.Time{}, fmt.Errorf("find when the unit's first process started: %w", failed)
 	}
-	return s.timeOf(first), nil
-}
-
-// timeOf converts the start of a process from ticks to a time.
-func (s *Source) timeOf(start uint64) time.Time {
 	now := s.clocks.ticks()
-	return s.options.Now().Add(-time.Duration(now-min(start, now)) * procfs.Tick)
+	return s.options.Now().Add(-time.Duration(now-min(first, now)) * procfs.Tick), nil
 }
