@@ -31,8 +31,7 @@ func newCPUBottleneck(w *Watcher, _ string) meter {
 func (s *Source) switchFollower() *bottleneck.Follower {
 	if s.switches == nil {
 		s.switches = bottleneck.New(s.tree, s.procfs, bottleneck.Options{
-			Least: s.options.Least[CPUBottleneck], MaxSwitches: s.options.MaxSwitchesPerSecond,
-			ForeignPIDs: s.foreignPIDs,
+			Least: s.options.Least[CPUBottleneck], ForeignPIDs: s.foreignPIDs,
 		})
 	}
 	return s.switches

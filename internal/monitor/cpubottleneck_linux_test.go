@@ -12,10 +12,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
+	"github.com/hotprofile/hotprofile/internal/monitor/bottleneck"
 	"github.com/hotprofile/hotprofile/internal/perfevent"
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
+
+// followBusyHost makes a source follow switches even if other tests switch often.
+func followBusyHost(s *Source) {
+	s.switches = bottleneck.New(s.tree, s.procfs, bottleneck.Options{Least: s.options.Least[CPUBottleneck], MaxSwitches: 10_000_000})
+}
 
 // TestKernelHostBottleneckThroughAWatcher reads cpu_bottleneck in the
 // same way as a collector.
@@ -25,9 +31,10 @@ func TestKernelHostBottleneckThroughAWatcher(t *testing.T) {
 	}
 	tree, err := cgroup.Open("/")
 	require.NoError(t, err)
-	s, err := NewSource(tree, Options{MaxOpenFiles: 64, Least: map[string]float64{CPUBottleneck: 5}, MaxSwitchesPerSecond: 10_000_000})
+	s, err := NewSource(tree, Options{MaxOpenFiles: 64, Least: map[string]float64{CPUBottleneck: 5}})
 	require.NoError(t, err)
 	defer s.Close()
+	followBusyHost(s)
 	c := hosttest.NewCgroup(t, "hotprofile-bottleneck")
 	c.RaiseWeight(t)
 	u, pid := inCgroupWithPID(t, s, c, busy)
@@ -66,7 +73,7 @@ func TestHostSwitchesAreFollowedWhileNeeded(t *testing.T) {
 	}
 	tree, err := cgroup.Open("/")
 	require.NoError(t, err)
-	s, err := NewSource(tree, Options{MaxOpenFiles: 64, Least: map[string]float64{CPUUsage: 1}, MaxSwitchesPerSecond: 10_000_000})
+	s, err := NewSource(tree, Options{MaxOpenFiles: 64, Least: map[string]float64{CPUUsage: 1}})
 	require.NoError(t, err)
 	defer s.Close()
 	u := inCgroup(t, s, hosttest.NewCgroup(t, "hotprofile-following"), busy)
@@ -76,6 +83,7 @@ func TestHostSwitchesAreFollowedWhileNeeded(t *testing.T) {
 	var out [2]Result
 	w.Read(time.Now(), out[:])
 	require.Nil(t, s.switches)
+	followBusyHost(s)
 	for range 2 {
 		s.SetLeast(map[string]float64{CPUBottleneck: 0.1})
 		require.NoError(t, w.SetMonitors([]string{CPUUsage, CPUBottleneck}))

@@ -748,9 +748,10 @@ func (c *cpuClock) process(int) (time.Duration, error) { return c.used, nil }
 func TestStartedAt(t *testing.T) {
 	h := newModeHost(t, cgroup.V2)
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	s, err := NewSource(h.tree, Options{Now: func() time.Time { return at }})
+	s, err := NewSource(h.tree, Options{})
 	require.NoError(t, err)
 	defer s.Close()
+	s.now = func() time.Time { return at }
 	s.clocks, s.foreignPIDs = fixedClocks{}, false
 	h.set("v2", "cgroup.procs", "4711\n4712\n4713\n")
 	h.write("proc/4712/stat", "4712 (older) S 1 100 100 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 7 0 4000 0 0\n")

@@ -26,6 +26,7 @@ type Source struct {
 	tree    *cgroup.Tree
 	procfs  procfs.FS
 	options Options
+	now     func() time.Time // the wall clock
 	files   *openfile.Set
 	reader  *cgroup.Reader
 	clocks  clocks
@@ -64,14 +65,9 @@ type Options struct {
 	// for monitors that are not in the map. A costly monitor is read only for units
 	// that can reach its threshold.
 	Least map[string]float64
-	// MaxSwitchesPerSecond is the host's rate of context switches above which
-	// cpu_bottleneck is unavailable. 0 means 200,000.
-	MaxSwitchesPerSecond int
 	// TCP returns the values of the TCP connections of a unit, which is a group or a
 	// process. TCP is called for each reading. If TCP is nil, connections are not read.
 	TCP func(cgroup.Group, procfs.Process) TCPFigures
-	// Now returns the wall-clock time. If Now is nil, the system's clock is used.
-	Now func() time.Time
 }
 
 // NewSource returns a source that reads files below the tree's root. Without a tree, the
@@ -81,10 +77,7 @@ func NewSource(tree *cgroup.Tree, o Options) (*Source, error) {
 		all, err := newList()
 		return &Source{options: o, list: all}, err
 	}
-	s := &Source{tree: tree, procfs: procfs.At(tree.Root()), options: o, clocks: systemClocks{}, busyFrom: busyEnough, idleBelow: idleBelow, files: openfile.NewSet(o.MaxOpenFiles), buf: make([]byte, 4096)}
-	if s.options.Now == nil {
-		s.options.Now = time.Now
-	}
+	s := &Source{tree: tree, procfs: procfs.At(tree.Root()), options: o, now: time.Now, clocks: systemClocks{}, busyFrom: busyEnough, idleBelow: idleBelow, files: openfile.NewSet(o.MaxOpenFiles), buf: make([]byte, 4096)}
 	s.reader = tree.NewReader(s.files)
 	s.host = hostFigures{buf: s.buf, load: s.files.File(s.procfs.Path("loadavg")), stat: s.files.File(s.procfs.Path("stat"))}
 	s.foreignPIDs = s.procfs.OwnPID() != os.Getpid()
@@ -180,5 +173,5 @@ func (s *Source) StartedAt(u cgroup.Group) (time.Time, error) {
 		return time.Time{}, fmt.Errorf("find when the unit's first process started: %w", failed)
 	}
 	now := s.clocks.ticks()
-	return s.options.Now().Add(-time.Duration(now-min(first, now)) * procfs.Tick), nil
+	return s.now().Add(-time.Duration(now-min(first, now)) * procfs.Tick), nil
 }
