@@ -157,11 +157,7 @@ func (c *CPUCapacity) readCPUSet(now time.Time, online int) (Capacity, error) {
 		written += l.watch.Changes()
 	}
 	age := now.Sub(c.cpusetAt)
-	held := effectiveFor
-	if c.cpuset.Cores == 0 {
-		held = missingFor
-	}
-	if watched && age >= 0 && age < held && written == c.written && online == c.online {
+	if watched && age >= 0 && age < unseenFor && written == c.written && online == c.online {
 		return c.cpuset, nil
 	}
 	c.cpuset = Capacity{}

@@ -87,11 +87,9 @@ const (
 	// kernel does not report that a cgroup was removed and created again.
 	heldFor = 2 * time.Minute
 
-	// effectiveFor replaces heldFor for limits that the kernel itself may change.
-	effectiveFor = 10 * time.Second
-
-	// missingFor is the time after which a limit is read again if its file did not exist.
-	missingFor = 5 * time.Second
+	// unseenFor replaces heldFor for limits that the kernel itself may change, and for limits
+	// whose file did not exist.
+	unseenFor = 5 * time.Second
 )
 
 func (l *level[T]) fresh(now time.Time) bool { return l.within(sharedFor, now) }
@@ -109,7 +107,7 @@ func (l *level[T]) holds(r *Reader, now time.Time) bool {
 	case l.err != nil:
 		return false
 	case l.missing:
-		return l.within(missingFor, now)
+		return l.within(unseenFor, now)
 	case l.watch == nil || !l.within(heldFor, now):
 		return false
 	}
