@@ -15,7 +15,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 
-	"github.com/hotprofile/hotprofile/internal/texts"
+	"github.com/hotprofile/hotprofile/internal/truncate"
 )
 
 // These are the names of events.
@@ -204,4 +204,4 @@ func boundValue(v attribute.Value) attribute.Value {
 	return v
 }
 
-func cutText(s string) string { return texts.Cut(s, maxEventText) }
+func cutText(s string) string { return truncate.Cut(s, maxEventText) }

@@ -20,7 +20,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/boundedread"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
-	"github.com/hotprofile/hotprofile/internal/texts"
+	"github.com/hotprofile/hotprofile/internal/truncate"
 )
 
 // These are the names of built-in templates.
@@ -210,7 +210,7 @@ func asJSON(v any) ([]byte, error) {
 
 // firstOf returns at most n bytes of a string, with control characters replaced by spaces.
 func firstOf(n int, s string) string {
-	return texts.Short(strings.Map(func(r rune) rune {
+	return truncate.Short(strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return ' '
 		}

@@ -15,8 +15,6 @@ import (
 
 	"go.opentelemetry.io/collector/config/confighttp"
 	"go.opentelemetry.io/collector/confmap"
-
-	"github.com/hotprofile/hotprofile/internal/texts"
 )
 
 // Check returns an error for each unknown key of a configuration, and for each duration
@@ -160,7 +158,7 @@ func (p place) unknown(key string, known map[string]reflect.Type) error {
 	}
 	keys := slices.Sorted(maps.Keys(known))
 	help := "the keys are " + strings.Join(keys, ", ")
-	if nearest, distance := texts.Nearest(key, keys); distance <= max(2, len(key)/3) {
+	if nearest, distance := Nearest(key, keys); distance <= max(2, len(key)/3) {
 		help = fmt.Sprintf("did you mean %q?", nearest)
 	}
 	return fmt.Errorf("%s: unknown key%s: %s", p.below(key).key, of, help)

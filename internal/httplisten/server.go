@@ -22,7 +22,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/procfs"
-	"github.com/hotprofile/hotprofile/internal/texts"
+	"github.com/hotprofile/hotprofile/internal/truncate"
 )
 
 // Config configures a Server.
@@ -165,7 +165,7 @@ func (s *Server) Stats() Stats {
 	return stats
 }
 
-func quotable(host string) string { return texts.Cut(host, 256) }
+func quotable(host string) string { return truncate.Cut(host, 256) }
 
 // line is a log message that is logged at most once per minute.
 type line struct{ last atomic.Int64 }

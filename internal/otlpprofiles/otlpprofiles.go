@@ -22,7 +22,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/internal/protosize"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/internal/texts"
+	"github.com/hotprofile/hotprofile/internal/truncate"
 )
 
 // These are the default limits. Pyroscope accepts 16,000 samples and 4 MiB per profile.
@@ -213,7 +213,7 @@ func (b *Builder) describe(s *samples.Sample) {
 	all := b.attributes[:0]
 	text := func(key, value string) {
 		if value != "" {
-			all = append(all, attribute{key, dictionary.Str(texts.Cut(value, maxLabel))})
+			all = append(all, attribute{key, dictionary.Str(truncate.Cut(value, maxLabel))})
 		}
 	}
 	text(attr.ThreadName, s.Thread.Name)

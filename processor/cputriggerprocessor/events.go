@@ -19,7 +19,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/hostid"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/reason"
-	"github.com/hotprofile/hotprofile/internal/texts"
+	"github.com/hotprofile/hotprofile/internal/truncate"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/attributes"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
 )
@@ -164,9 +164,9 @@ func (r *reporter) publishRequests(now time.Time, shutdown bool) {
 		r.closes = r.closes[1:]
 		var list []string
 		for _, s := range r.requests.TakeSlowest(t.Opening.ID) {
-			of := hotunitsextension.Request{TraceID: s.Trace.String(), Route: texts.Cut(s.Route, maxRoute), Failed: s.Failed, Duration: reason.Round(s.Time), CPU: reason.Round(s.CPU), Waits: map[string]float64{}}
+			of := hotunitsextension.Request{TraceID: s.Trace.String(), Route: truncate.Cut(s.Route, maxRoute), Failed: s.Failed, Duration: reason.Round(s.Time), CPU: reason.Round(s.CPU), Waits: map[string]float64{}}
 			for kind, ms := range s.Waits {
-				of.Waits[texts.Cut(kind, maxKind)] = reason.Round(ms)
+				of.Waits[truncate.Cut(kind, maxKind)] = reason.Round(ms)
 			}
 			if text, err := json.Marshal(of); err == nil {
 				list = append(list, string(text))

@@ -20,7 +20,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
-	"github.com/hotprofile/hotprofile/internal/texts"
+	"github.com/hotprofile/hotprofile/internal/truncate"
 )
 
 // Builder builds a pprof profile. Samples with the same stack and labels are merged. The
@@ -87,7 +87,7 @@ const (
 )
 
 // Cut truncates a string to 8 KiB. The result does not keep the whole string in memory.
-func Cut(s string) string { return texts.Cut(s, maxText) }
+func Cut(s string) string { return truncate.Cut(s, maxText) }
 
 // TextOf returns an attribute's value as a string that is truncated to 8 KiB. For lists,
 // maps and bytes, TextOf returns false.

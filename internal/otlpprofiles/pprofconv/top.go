@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/pprof/profile"
 
-	"github.com/hotprofile/hotprofile/internal/texts"
+	"github.com/hotprofile/hotprofile/internal/truncate"
 )
 
 // Share is a function and its percentage of a profile's self time.
@@ -45,7 +45,7 @@ func Hottest(p *profile.Profile, n int) []Share {
 	})
 	shares = shares[:min(n, len(shares))]
 	for i, s := range shares {
-		shares[i].Function = texts.Short(s.Function, maxShown)
+		shares[i].Function = truncate.Short(s.Function, maxShown)
 	}
 	return shares
 }

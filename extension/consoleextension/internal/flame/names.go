@@ -9,7 +9,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/hotprofile/hotprofile/internal/texts"
+	"github.com/hotprofile/hotprofile/internal/truncate"
 )
 
 // Clean makes a string safe to display within other text. It replaces control characters,
@@ -41,7 +41,7 @@ func Short(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}
-	return texts.Cut(s, max(n-len(ellipsis), 0)) + ellipsis
+	return truncate.Cut(s, max(n-len(ellipsis), 0)) + ellipsis
 }
 
 // ShortPath truncates a path to at most n bytes. It keeps the end of the path.

@@ -17,7 +17,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofconv"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/reason"
-	"github.com/hotprofile/hotprofile/internal/texts"
+	"github.com/hotprofile/hotprofile/internal/truncate"
 )
 
 // Profiles stores the samples of profiles that passed a gate, and the openings of the
@@ -87,5 +87,5 @@ func openingOf(of store.Unit, why reason.Reason) store.Opening {
 // clip returns the first n bytes of a string. The result does not keep the rest of the string
 // in memory.
 func clip(s string, n int) string {
-	return strings.ToValidUTF8(texts.Cut(s, n), "")
+	return strings.ToValidUTF8(truncate.Cut(s, n), "")
 }

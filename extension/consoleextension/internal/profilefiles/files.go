@@ -22,8 +22,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/pprofconv"
-	"github.com/hotprofile/hotprofile/internal/texts"
 	"github.com/hotprofile/hotprofile/internal/token"
+	"github.com/hotprofile/hotprofile/internal/truncate"
 )
 
 var (
@@ -506,7 +506,7 @@ func (f *Files) opening(of Opening) *opening {
 }
 
 // cut truncates a string of a ProfileKey or of a type to at most 200 bytes.
-func cut(s string) string { return strings.ToValidUTF8(texts.Cut(s, 200), "\uFFFD") }
+func cut(s string) string { return strings.ToValidUTF8(truncate.Cut(s, 200), "\uFFFD") }
 
 // typeOf returns the profile type of samples.
 func typeOf(in Samples) dictionary.ProfileType {

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
-	"github.com/hotprofile/hotprofile/internal/texts"
+	"github.com/hotprofile/hotprofile/internal/truncate"
 )
 
 // These constants limit the data in memory and in the database. The limits are
@@ -61,7 +61,7 @@ var identity = []string{
 // cutText truncates a string to at most n bytes of valid UTF-8. A truncated string is a
 // copy, so that the memory of the original can be freed.
 func cutText(s string, n int) string {
-	return strings.ToValidUTF8(texts.Cut(s, n), "\uFFFD")
+	return strings.ToValidUTF8(truncate.Cut(s, n), "\uFFFD")
 }
 
 // cutNames truncates names to maxName.

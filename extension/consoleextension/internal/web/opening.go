@@ -24,7 +24,7 @@ import (
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/flame"
 	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/store"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
-	"github.com/hotprofile/hotprofile/internal/texts"
+	"github.com/hotprofile/hotprofile/internal/truncate"
 	"github.com/hotprofile/hotprofile/internal/urls"
 )
 
@@ -70,7 +70,7 @@ func (q *openingQuery) texts() map[string]*string {
 
 func parseOpeningQuery(q url.Values) (out openingQuery) {
 	for key, text := range out.texts() {
-		*text = texts.Cut(q.Get(key), queryText)
+		*text = truncate.Cut(q.Get(key), queryText)
 	}
 	if out.View != "callers" && out.View != "callees" {
 		out.View = ""

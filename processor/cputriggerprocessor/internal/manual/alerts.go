@@ -24,9 +24,9 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/identify"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
-	"github.com/hotprofile/hotprofile/internal/texts"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
+	"github.com/hotprofile/hotprofile/internal/truncate"
 )
 
 const (
@@ -357,7 +357,7 @@ func (one *alert) name() string {
 		}
 		return r
 	}, name)
-	return cmp.Or(texts.Cut(name, maxName), otherAlert)
+	return cmp.Or(truncate.Cut(name, maxName), otherAlert)
 }
 
 // named returns the unit identifiers in an alert's labels. If the labels name no unit or

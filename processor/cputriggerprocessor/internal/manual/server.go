@@ -28,9 +28,9 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/httplisten"
-	"github.com/hotprofile/hotprofile/internal/texts"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
+	"github.com/hotprofile/hotprofile/internal/truncate"
 )
 
 const (
@@ -309,4 +309,4 @@ func parse(params url.Values, fallback time.Duration, closes bool) (unit string,
 	return unit, d, nil
 }
 
-func quotable(s string) string { return texts.Cut(s, maxQuoted) }
+func quotable(s string) string { return truncate.Cut(s, maxQuoted) }

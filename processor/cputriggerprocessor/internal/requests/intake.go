@@ -22,7 +22,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/globs"
 	"github.com/hotprofile/hotprofile/internal/identify"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
-	"github.com/hotprofile/hotprofile/internal/texts"
+	"github.com/hotprofile/hotprofile/internal/truncate"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
 )
 
@@ -546,7 +546,7 @@ func (in *Intake) logUnmatched(claim identify.Claim, why identify.Unmatched) {
 	}
 }
 
-func shorten(s string) string { return texts.Cut(s, 256) }
+func shorten(s string) string { return truncate.Cut(s, 256) }
 
 // first reports whether it is called with this string for the first time. If so, the caller
 // logs the string.

@@ -14,9 +14,9 @@ import (
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 
+	"github.com/hotprofile/hotprofile/internal/configlog"
 	"github.com/hotprofile/hotprofile/internal/identify"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
-	"github.com/hotprofile/hotprofile/internal/texts"
 	"github.com/hotprofile/hotprofile/internal/unitmatch"
 )
 
@@ -132,7 +132,7 @@ func (s *Set) whyUnused(c condition) string {
 // edit distance to this candidate exceeds most, didYouMean returns an empty string.
 func didYouMean(text string, candidates []string, most int) string {
 	slices.Sort(candidates)
-	if nearest, distance := texts.Nearest(text, candidates); nearest != "" && distance <= most {
+	if nearest, distance := configlog.Nearest(text, candidates); nearest != "" && distance <= most {
 		return fmt.Sprintf(": did you mean %s?", nearest)
 	}
 	return ""

@@ -13,8 +13,8 @@ import (
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
 	"github.com/hotprofile/hotprofile/internal/identify"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
-	"github.com/hotprofile/hotprofile/internal/texts"
 	"github.com/hotprofile/hotprofile/internal/trigger"
+	"github.com/hotprofile/hotprofile/internal/truncate"
 )
 
 // maxText is the maximum number of bytes of a string from telemetry that is kept for log
@@ -91,7 +91,7 @@ func (u *Unit) serviceName() string {
 }
 
 // Shorten cuts a text to at most 256 bytes.
-func Shorten(s string) string { return texts.Cut(s, maxText) }
+func Shorten(s string) string { return truncate.Cut(s, maxText) }
 
 const (
 	// maxResourcesSize limits the memory of all kept resources. When the limit is

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/hotprofile/hotprofile/internal/procfs"
-	"github.com/hotprofile/hotprofile/internal/texts"
+	"github.com/hotprofile/hotprofile/internal/truncate"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/mappedfile"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/stuckread"
 )
@@ -147,5 +147,5 @@ func isLate(err error) bool {
 // text converts untrusted bytes to a string that is safe to export. It uses at most limit
 // bytes of b. Replaced invalid bytes may make the string longer.
 func text(b []byte, limit int) string {
-	return strings.ToValidUTF8(texts.Cut(string(b[:min(len(b), limit+1)]), limit), "\uFFFD")
+	return strings.ToValidUTF8(truncate.Cut(string(b[:min(len(b), limit+1)]), limit), "\uFFFD")
 }

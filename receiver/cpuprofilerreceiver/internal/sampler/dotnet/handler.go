@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/hotprofile/hotprofile/internal/nativeformat"
-	"github.com/hotprofile/hotprofile/internal/texts"
+	"github.com/hotprofile/hotprofile/internal/truncate"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
@@ -180,7 +180,7 @@ func parametersOf(kind nativeformat.Kind, u *url.URL) (f nativeformat.Format, in
 }
 
 // short shortens a text from a request, for use in a message.
-func short(s string) string { return texts.Short(s, 64) }
+func short(s string) string { return truncate.Short(s, 64) }
 
 // identify returns the process at the other end of a Unix socket. Over TCP, it returns the
 // zero Identity.

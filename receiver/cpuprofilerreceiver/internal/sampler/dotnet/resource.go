@@ -13,7 +13,7 @@ import (
 
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/internal/texts"
+	"github.com/hotprofile/hotprofile/internal/truncate"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/processes"
 )
 
@@ -72,7 +72,7 @@ func decoded(s string, limit int) (_ string, cut bool) {
 	if s = strings.ToValidUTF8(s, "\uFFFD"); len(s) <= limit {
 		return strings.Clone(s), false
 	}
-	return texts.Cut(s, limit), true
+	return truncate.Cut(s, limit), true
 }
 
 // claimed reports whether an attribute of a sender is always removed. Over a Unix socket,

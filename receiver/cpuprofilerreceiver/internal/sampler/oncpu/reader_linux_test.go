@@ -168,11 +168,15 @@ func TestOwnProcessIsLeftOutUnlessATargetNamesIt(t *testing.T) {
 }
 
 func TestLossIsCounted(t *testing.T) {
+	skipWithoutRights(t)
 	core, logs := observer.New(zap.InfoLevel)
 	r, sink := newReader(t, func(c *Settings) { c.Logger = zap.New(core) })
-	r.loop.ReadUpTo(new(perfevent.Session), perfevent.Stats{Lost: 3, LostSamples: 2, Throttled: 1, Corrupt: 1, Duplicate: 5, Foreign: 5}, 0, &r.counts.Counts)
+	session, err := perfevent.Open(perfevent.Options{})
+	require.NoError(t, err)
+	defer session.Close()
+	r.loop.ReadUpTo(session, perfevent.Stats{Lost: 3, LostSamples: 2, Throttled: 1, Corrupt: 1, Duplicate: 5, Foreign: 5}, 0, &r.counts.Counts)
 	require.EqualValues(t, 7, r.Stats().Lost)
-	r.loop.ReadUpTo(new(perfevent.Session), perfevent.Stats{Lost: 4, LostSamples: 2, Throttled: 1, Corrupt: 1}, 0, &r.counts.Counts)
+	r.loop.ReadUpTo(session, perfevent.Stats{Lost: 4, LostSamples: 2, Throttled: 1, Corrupt: 1}, 0, &r.counts.Counts)
 	require.EqualValues(t, 8, r.Stats().Lost)
 	require.EqualValues(t, 8, sink.lost, "told of with the samples of that time")
 	require.Equal(t, 1, logs.FilterMessageSnippet("kernel loses samples").Len())

@@ -13,7 +13,7 @@ import (
 	"github.com/google/pprof/profile"
 
 	"github.com/hotprofile/hotprofile/internal/samples"
-	"github.com/hotprofile/hotprofile/internal/texts"
+	"github.com/hotprofile/hotprofile/internal/truncate"
 	"github.com/hotprofile/hotprofile/receiver/cpuprofilerreceiver/internal/sampler"
 )
 
@@ -222,7 +222,7 @@ func (c *pulled) mapping(l *profile.Location) *samples.Mapping {
 	return out
 }
 
-func cut(s string) string { return texts.Cut(s, maxText) }
+func cut(s string) string { return truncate.Cut(s, maxText) }
 
 // linkOf returns the active span if the program adds it to the labels of its samples.
 func linkOf(s *profile.Sample) samples.Link {

@@ -1,8 +1,8 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package texts shortens strings, and finds the candidate that is most similar to a string.
-package texts
+// Package truncate truncates strings.
+package truncate
 
 import (
 	"strings"
