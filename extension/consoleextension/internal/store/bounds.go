@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/series"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
 	"github.com/hotprofile/hotprofile/internal/truncate"
 )
@@ -16,13 +17,13 @@ import (
 // needed because programs and hosts choose the names in the data. Each comment describes
 // the data that the store drops when the limit is reached.
 const (
-	maxUnits      = 10_000   // drops units that have been gone longest; if no unit is gone, drops new units
-	maxConditions = 64       // per unit: drops new conditions
-	maxSeries     = 50_000   // in all units: drops new conditions
-	maxStates     = 64       // policies per unit: drops states that are gone, then new states
-	maxHead       = 500_000  // in all units, not yet in a block: drops new readings
-	maxSeriesHead = 2_000    // per condition, not yet in a block: drops new readings
-	maxQueued     = 32 << 20 // bytes of blocks, records and events that are not yet on disk: drops the oldest
+	maxUnits      = 10_000               // drops units that have been gone longest; if no unit is gone, drops new units
+	maxConditions = series.MaxConditions // per unit: drops new conditions
+	maxSeries     = 50_000               // in all units: drops new conditions
+	maxStates     = 64                   // policies per unit: drops states that are gone, then new states
+	maxHead       = 500_000              // in all units, not yet in a block: drops new readings
+	maxSeriesHead = 2_000                // per condition, not yet in a block: drops new readings
+	maxQueued     = 32 << 20             // bytes of blocks, records and events that are not yet on disk: drops the oldest
 
 	maxUnitPeers = 64     // per unit: drops new peers
 	maxPeers     = 20_000 // in all units: drops new peers

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/series"
 )
 
 // maintain thins readings, deletes data that is too old, and makes room.
@@ -69,7 +71,7 @@ func (s *Store) thinSpan(tier int, start int64) error {
 	thinned := 0
 	for _, digit := range "0123456789abcdef" {
 		err := s.db.update(func(tx *sql.Tx) error {
-			of := map[string]map[int][]point{}
+			of := map[string]map[int][]series.Point{}
 			rows, err := tx.Query("DELETE FROM blocks WHERE tier = ? AND at >= ? AND at < ? AND unit >= ? AND unit < ? RETURNING unit, data",
 				tier, start, start+tiers[tier+1].span, string(digit), string(digit)+"~")
 			var unit string
@@ -78,10 +80,10 @@ func (s *Store) thinSpan(tier int, start int64) error {
 				thinned++
 				points := of[unit]
 				if points == nil {
-					points = map[int][]point{}
+					points = map[int][]series.Point{}
 					of[unit] = points
 				}
-				if readBlock(data, func(condition int, p point) { points[condition] = append(points[condition], p) }) != nil {
+				if readBlock(data, func(condition int, p series.Point) { points[condition] = append(points[condition], p) }) != nil {
 					s.drop("damaged", 1)
 				}
 			}); err != nil {
@@ -90,10 +92,10 @@ func (s *Store) thinSpan(tier int, start int64) error {
 			insert, err := tx.Prepare(insertBlock)
 			for unit, points := range of {
 				for i, list := range points {
-					points[i] = thinOut(list, tiers[tier+1].step)
+					points[i] = series.Thin(list, tiers[tier+1].step)
 				}
 				if err == nil {
-					_, err = insert.Exec(tier+1, start, unit, packBlock(points))
+					_, err = insert.Exec(tier+1, start, unit, packer.EncodeAll(series.Pack(points), nil))
 				}
 			}
 			if thinned == 0 && digit == 'f' {

@@ -4,13 +4,15 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"time"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/series"
 )
 
 // tier describes the blocks of one age group. The time of a thinned block is the start
@@ -47,6 +49,22 @@ const maxBlocks = 4096
 // insertBlock writes a block: its tier, time, unit and data.
 const insertBlock = "INSERT OR REPLACE INTO blocks (tier, at, unit, data) VALUES (?, ?, ?, ?)"
 
+// packer and unpacker compress and decompress all blocks. EncodeAll and DecodeAll may be
+// called concurrently.
+var (
+	packer, _   = zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(64<<10), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false))
+	unpacker, _ = zstd.NewReader(nil, zstd.WithDecoderMaxMemory(8<<20), zstd.WithDecoderConcurrency(1))
+)
+
+// readBlock decodes a block of readings, and calls add for each point.
+func readBlock(data []byte, add func(condition int, p series.Point)) error {
+	raw, err := unpacker.DecodeAll(data, nil)
+	if err != nil {
+		return err
+	}
+	return series.Unpack(raw, add)
+}
+
 // readBlocks calls f for each block of a unit in a tier. If there are more than maxBlocks
 // blocks, it reads only the newest blocks. Because the index groups the blocks by time,
 // the query steps back from one block time to the previous one. It looks up the unit at
@@ -62,7 +80,7 @@ func (s *Store) readBlocks(ctx context.Context, tier int, unit UnitID, f func(da
 // encodeHeads moves the readings of all units into blocks. The blocks have the order of
 // their index, which makes the write cheap.
 func (s *Store) encodeHeads(at int64) {
-	points := map[int][]point{}
+	points := map[int][]series.Point{}
 	for _, id := range slices.Sorted(maps.Keys(s.units)) {
 		clear(points)
 		u := s.units[id]
@@ -73,7 +91,7 @@ func (s *Store) encodeHeads(at int64) {
 			}
 		}
 		if len(points) > 0 {
-			s.queue(blocksOfReadings, insertBlock, 0, at, string(id), packBlock(points))
+			s.queue(blocksOfReadings, insertBlock, 0, at, string(id), packer.EncodeAll(series.Pack(points), nil))
 		}
 	}
 	s.heads = 0
@@ -90,24 +108,18 @@ func (s *Store) loadNewest() error {
 		if u == nil {
 			return
 		}
-		_ = readBlock(data, func(i int, p point) {
+		_ = readBlock(data, func(i int, p series.Point) {
 			if i >= len(u.Conditions) || u.Conditions[i].Seen == 0 {
 				return
 			}
 			c := &u.Conditions[i]
-			c.newest = Reading{c.Condition, time.Unix(p.at, 0), float64(p.mean), known(c.newest.Threshold, float64(p.threshold))}
+			c.newest = Reading{c.Condition, time.Unix(p.At, 0), float64(p.Mean), series.Known(c.newest.Threshold, float64(p.Threshold))}
 			if u.seen = max(u.seen, at); c.newest.At.After(u.Last) {
 				u.Last = c.newest.At
 			}
 			c.Seen = u.seen
 		})
 	}, "SELECT at, unit, data FROM blocks WHERE tier = 0 AND at > (SELECT max(at) FROM blocks WHERE tier = 0) - ? ORDER BY at", lively)
-}
-
-// stepped is a point with its tier.
-type stepped struct {
-	point
-	tier int
 }
 
 // Trends implements Reader.
@@ -118,11 +130,11 @@ func (s *Store) Trends(ctx context.Context, id UnitID, from, to time.Time, point
 		s.mu.RUnlock()
 		return nil, ErrNotFound
 	}
-	all := map[int][]stepped{}
-	add := func(tier int) func(int, point) {
-		return func(condition int, p point) {
-			if at := time.Unix(p.at, 0); within(at, from, to) {
-				all[condition] = append(all[condition], stepped{p, tier})
+	all := map[int][]series.Stepped{}
+	add := func(tier int) func(int, series.Point) {
+		return func(condition int, p series.Point) {
+			if at := time.Unix(p.At, 0); within(at, from, to) {
+				all[condition] = append(all[condition], series.Stepped{Point: p, Step: tiers[tier].step})
 			}
 		}
 	}
@@ -149,106 +161,13 @@ func (s *Store) Trends(ctx context.Context, id UnitID, from, to time.Time, point
 	var out []Trend
 	for i, name := range names {
 		if list := all[i]; len(list) > 0 {
-			out = append(out, Trend{name, trend(list, from, to, points)})
+			t := Trend{Condition: name}
+			for _, p := range series.Draw(list, from, to, points) {
+				t.Points = append(t.Points, Point{time.Unix(p.At, 0), float64(p.Min), float64(p.Mean), float64(p.Max), float64(p.Threshold)})
+			}
+			out = append(out, t)
 		}
 	}
 	slices.SortFunc(out, func(a, b Trend) int { return compareConditions(a.Condition, b.Condition) })
 	return out, nil
-}
-
-// trend returns at most n points of a condition's readings. If n is
-// 0, it returns all points.
-func trend(list []stepped, from, to time.Time, n int) []Point {
-	slices.SortStableFunc(list, func(a, b stepped) int { return cmp.Compare(a.at, b.at) })
-	gaps := gapsOf(list)
-	n = cmp.Or(max(n, 0), math.MaxInt32)
-	out := sketch(list, gaps, from, to, n)
-	if len(out) > n {
-		out = sketch(list, gaps, from, to, n/2)
-	}
-	return out
-}
-
-// gapsOf returns the gap limit of each tier, in seconds. If two points are further apart
-// than the limit, there is a gap between them. The limit is three times the median distance
-// of the readings, plus 5 seconds. In a thinned tier, one step is added. Points with the
-// same time are two parts of a reading, or a reading that arrived twice.
-func gapsOf(list []stepped) (gaps [peerTier]int64) {
-	var distances [peerTier][]int64
-	for i := 1; i < len(list); i++ {
-		if t, d := list[i].tier, list[i].at-list[i-1].at; t == list[i-1].tier && d > 0 {
-			distances[t] = append(distances[t], d/max(int64(list[i].count), 1))
-		}
-	}
-	usual := int64(10)
-	for t := range distances {
-		if d := distances[t]; len(d) > 0 {
-			slices.Sort(d)
-			usual = d[len(d)/2]
-		}
-		gaps[t] = tiers[t].step + 3*usual + 5
-	}
-	return gaps
-}
-
-// sketch merges points into n spans of equal length, and marks gaps.
-func sketch(list []stepped, gaps [peerTier]int64, from, to time.Time, n int) []Point {
-	start, end := list[0].at, list[len(list)-1].at
-	if !from.IsZero() {
-		start = max(start, from.Unix())
-	}
-	if !to.IsZero() {
-		end = min(end, to.Unix())
-	}
-	width := max(1, (end-start)/int64(max(n, 1))+1)
-	var out []Point
-	for i := 0; i < len(list); {
-		first := i
-		merged := list[i].point
-		for i++; i < len(list) && (list[i].at-start)/width == (merged.at-start)/width; i++ {
-			merged = merge(merged, list[i].point)
-		}
-		if first > 0 {
-			if limit := gaps[list[first].tier]; list[first].at-list[first-1].at > limit {
-				at := time.Unix(list[first-1].at+limit/3, 0)
-				nan := math.NaN()
-				out = append(out, Point{at, nan, nan, nan, nan})
-			}
-		}
-		out = append(out, Point{
-			time.Unix(merged.at, 0), float64(merged.min), float64(merged.mean), float64(merged.max), float64(merged.threshold),
-		})
-	}
-	return out
-}
-
-// merge merges two points. b is the later point.
-func merge(a, b point) point {
-	b.threshold = known(a.threshold, b.threshold)
-	if b.count == 0 {
-		a.at, a.threshold = b.at, b.threshold
-		return a
-	}
-	if a.count == 0 {
-		return b
-	}
-	b.min, b.max = min(a.min, b.min), max(a.max, b.max)
-	count := a.count + b.count
-	b.mean = float32((float64(a.mean)*float64(a.count) + float64(b.mean)*float64(b.count)) / float64(count))
-	b.count = count
-	return b
-}
-
-// thinOut merges all points of the same step into one point.
-func thinOut(list []point, step int64) []point {
-	slices.SortStableFunc(list, func(a, b point) int { return cmp.Compare(a.at, b.at) })
-	var out []point
-	for _, p := range list {
-		if n := len(out); n > 0 && (out[n-1].at-1)/step == (p.at-1)/step {
-			out[n-1] = merge(out[n-1], p)
-		} else {
-			out = append(out, p)
-		}
-	}
-	return out
 }

@@ -12,6 +12,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/hotprofile/hotprofile/extension/consoleextension/internal/series"
 )
 
 const (
@@ -44,7 +46,7 @@ type condition struct {
 	Condition
 	Seen   int64 // by the clock; 0 marks a free slot
 	newest Reading
-	head   []point // readings that are not yet in a block
+	head   []series.Point // readings that are not yet in a block
 }
 
 type state struct {
@@ -101,16 +103,16 @@ func (s *Store) reading(u *unit, r Reading) {
 	}
 	c.Seen = u.seen
 	at := r.At.Unix()
-	c.newest.Condition, c.newest.Threshold = c.Condition, known(c.newest.Threshold, r.Threshold)
+	c.newest.Condition, c.newest.Threshold = c.Condition, series.Known(c.newest.Threshold, r.Threshold)
 	switch {
 	case at == c.newest.At.Unix():
-		c.newest.Value = known(c.newest.Value, r.Value)
+		c.newest.Value = series.Known(c.newest.Value, r.Value)
 	case !math.IsNaN(r.Value) || r.At.After(c.newest.At): // not the threshold of an older reading
 		c.newest.At, c.newest.Value = r.At, r.Value
 	}
-	if n := len(c.head); n > 0 && c.head[n-1].at == at {
+	if n := len(c.head); n > 0 && c.head[n-1].At == at {
 		last := &c.head[n-1]
-		*last = newPoint(at, known(last.mean, float32(r.Value)), known(last.threshold, float32(r.Threshold)))
+		*last = series.New(at, series.Known(last.Mean, float32(r.Value)), series.Known(last.Threshold, float32(r.Threshold)))
 		return
 	}
 	if len(c.head) >= maxSeriesHead || s.heads >= maxHead {
@@ -118,15 +120,7 @@ func (s *Store) reading(u *unit, r Reading) {
 		return
 	}
 	s.heads++
-	c.head = append(c.head, newPoint(at, float32(r.Value), float32(r.Threshold)))
-}
-
-// known returns b, or a if b is NaN.
-func known[T float32 | float64](a, b T) T {
-	if b != b {
-		return a
-	}
-	return b
+	c.head = append(c.head, series.New(at, float32(r.Value), float32(r.Threshold)))
 }
 
 // condition finds or adds a condition of a unit. It returns nil if there is no room.
