@@ -183,7 +183,8 @@ type Files struct {
 
 	mu       sync.Mutex // guards the fields up to progress, the openings and their profiles
 	openings map[string]*opening
-	memory   int // estimated bytes of all samples that are not yet on disk
+	memory   int   // estimated bytes of all samples that are not yet on disk
+	events   int64 // number of these samples
 	profiles int
 	trash    []string // directories of removed openings
 	stalled  bool     // a sender waited in vain, and no file was written since
@@ -248,10 +249,7 @@ type profileFile struct {
 	Segments    []segment              `json:"segments"`
 
 	pending *pending
-	// writing is the estimated memory of the samples that are being written, in bytes.
-	// writingEvents is the number of these samples.
-	writing       int
-	writingEvents int64
+	writing int // estimated memory of the samples that are being written, in bytes
 }
 
 // pending contains the samples of a profile that are not on disk.
@@ -310,25 +308,12 @@ func (f *Files) Close() {
 	select {
 	case <-f.written:
 	case <-time.After(f.limits.stop):
-		lost := f.unwritten()
+		f.mu.Lock()
+		lost := f.events
+		f.mu.Unlock()
 		f.options.Dropped(DroppedDisk, lost)
 		f.options.Logger.Error("disk does not answer, console's last profiles are lost", zap.String("directory", f.options.Directory), zap.Int64("samples", lost))
 	}
-}
-
-// unwritten counts the samples that are only in memory.
-func (f *Files) unwritten() (n int64) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, o := range f.openings {
-		for _, p := range o.Profiles {
-			n += p.writingEvents
-			if p.pending != nil {
-				n += int64(p.pending.Events())
-			}
-		}
-	}
-	return n
 }
 
 // run writes and merges files when they are due, until Close is called.
@@ -439,18 +424,19 @@ func (f *Files) addSome(to Opening, in Samples, from int) (a pprofconv.Addition,
 		return a, DroppedMemory
 	}
 	room = min(room, left, chunk)
-	w, before := p.pending, 0
+	w := p.pending
 	if w == nil {
 		w = &pending{
 			Builder: pprofconv.NewBuilder(p.Values, pprofconv.Options{Origin: p.Origin, Labels: []string{attr.TriggerPhase}}),
 			o:       o, p: p, since: now, phases: map[string]bool{},
 		}
 		p.pending = w
-	} else {
-		before = w.Size()
+		f.memory += w.Size()
 	}
+	size, events := w.Size(), w.Events()
 	a = w.Add(in.Dictionary, in.Part, in.Attributes, from, room)
-	f.memory += w.Size() - before
+	f.memory += w.Size() - size
+	f.events += int64(w.Events() - events)
 	if start, end := in.Part.Span(); start > 0 {
 		w.start, w.end = union(w.start, w.end, time.Unix(0, start), time.Unix(0, end))
 	}
@@ -627,7 +613,7 @@ func (f *Files) flush(all bool) {
 				continue
 			}
 			work = append(work, p.pending)
-			p.writing, p.writingEvents = p.pending.Size(), int64(p.pending.Events())
+			p.writing = p.pending.Size()
 			p.pending = nil
 		}
 	}
@@ -662,7 +648,8 @@ func (f *Files) writeSamples(w *pending) {
 	}
 	f.mu.Lock()
 	f.memory -= size
-	w.p.writing, w.p.writingEvents = 0, 0
+	f.events -= int64(events)
+	w.p.writing = 0
 	switch {
 	case events == 0, w.o.gone:
 	case err != nil:
@@ -762,6 +749,7 @@ func (f *Files) Remove(id string) {
 	for _, p := range o.Profiles {
 		if p.pending != nil {
 			f.memory -= p.pending.Size()
+			f.events -= int64(p.pending.Events())
 			p.pending = nil
 		}
 	}

@@ -184,13 +184,11 @@ func (d *database) replace(cause error) error {
 const asideInfix = ".damaged-"
 
 // aside returns the files that were set aside.
-func (d *database) aside() (files []string) {
-	dir, base := filepath.Split(d.path)
-	entries, _ := os.ReadDir(dir)
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), base+asideInfix) {
-			files = append(files, filepath.Join(dir, e.Name()))
-		}
+func (d *database) aside() []string {
+	dir, base := filepath.Dir(d.path), filepath.Base(d.path)
+	files, _ := fs.Glob(os.DirFS(dir), base+asideInfix+"*")
+	for i, name := range files {
+		files[i] = filepath.Join(dir, name)
 	}
 	return files
 }
