@@ -6,6 +6,7 @@ package store
 import (
 	"cmp"
 	"database/sql"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -31,17 +32,7 @@ func (s *Store) maintain() {
 func (s *Store) tidy() error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	for _, step := range []func() error{
-		s.thin,
-		s.age,
-		func() error { return s.dropBlocks(blocksOfPeers, s.options.MaxBytes/20, peerTier, peerTier) },
-		func() error { return s.db.shrink(false) },
-	} {
-		if err := step(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return errors.Join(s.thin(), s.age(), s.dropBlocks(blocksOfPeers, s.options.MaxBytes/20, peerTier, peerTier), s.db.shrink(false))
 }
 
 // thin merges the readings of old time spans into blocks of the next tier.
@@ -159,10 +150,7 @@ func (s *Store) makeRoom() error {
 			s.log.Warn("console's damaged database deleted, there was no room for it", zap.String("path", f))
 		}
 	}
-	if err := s.dropBlocks(blocksOfReadings, limit/4, 0, peerTier-1); err != nil {
-		return err
-	}
-	if err := s.db.shrink(true); err != nil {
+	if err := errors.Join(s.dropBlocks(blocksOfReadings, limit/4, 0, peerTier-1), s.db.shrink(true)); err != nil {
 		return err
 	}
 	removed := 0
@@ -174,14 +162,7 @@ func (s *Store) makeRoom() error {
 	}
 	for tries := 0; s.total() > limit && tries < 10; tries++ {
 		s.forget()
-		err := s.db.update(s.forgetEvents)
-		if err == nil {
-			err = s.writeLocked(false)
-		}
-		if err == nil {
-			err = s.db.shrink(true)
-		}
-		if err != nil {
+		if err := errors.Join(s.db.update(s.forgetEvents), s.writeLocked(false), s.db.shrink(true)); err != nil {
 			return err
 		}
 	}
