@@ -26,9 +26,10 @@ var (
 	ErrDamaged = profilefiles.ErrDamaged
 )
 
-// These types describe the profiles of openings.
 type (
-	ProfileKey  = profilefiles.ProfileKey
+	// ProfileKey identifies a profile of an opening.
+	ProfileKey = profilefiles.ProfileKey
+	// ProfileInfo describes a kept profile.
 	ProfileInfo = profilefiles.ProfileInfo
 )
 
