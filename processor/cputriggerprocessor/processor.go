@@ -346,7 +346,7 @@ func (p *cpuTrigger) restore(ctx context.Context) error {
 func (p *cpuTrigger) watch(tree *cgroup.Tree) error {
 	connections := p.newFollower(tree)
 	p.peers.Store(connections)
-	options := monitor.Options{MaxOpenFiles: watch.OpenFiles(procfs.OpenFileLimit()), Least: p.inForce.Load().cfg.readings().Least}
+	options := monitor.Options{MaxOpenFiles: watch.OpenFiles(procfs.OpenFileLimit())}
 	if connections != nil {
 		options.TCP = connections.TCP
 	}
@@ -379,10 +379,11 @@ func (p *cpuTrigger) watch(tree *cgroup.Tree) error {
 
 func (p *cpuTrigger) newCollector(tree *cgroup.Tree, source watch.Source) *watch.Collector {
 	c := &watch.Collector{
-		Units: p.units, Source: source, Requests: p.requests, Monitors: p.inForce.Load().cfg.readings(), Interval: p.cfg.CollectionInterval,
+		Units: p.units, Source: source, Requests: p.requests, Interval: p.cfg.CollectionInterval,
 		Now: p.now, Log: p.log, Counters: p.counters, Hot: p.hot, Ages: p.cfg.MinAge > 0,
 		UserTimes: func(*units.Unit) watch.ReadTimes { return nil },
 	}
+	c.SetMonitors(p.inForce.Load().cfg.readings())
 	if tree != nil {
 		c.Mode = string(tree.Mode())
 		c.UserTimes = func(u *units.Unit) watch.ReadTimes { return watch.OpenUserTimes(tree, u) }

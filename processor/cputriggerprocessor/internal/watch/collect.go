@@ -65,7 +65,7 @@ type Collector struct {
 	Units    *units.Set
 	Source   Source
 	Requests *requests.Intake
-	Monitors Monitors
+	Monitors Monitors // of the last reading
 	Interval time.Duration
 	Now      func() time.Time
 	Log      *zap.Logger
@@ -85,19 +85,22 @@ type Collector struct {
 	reasons  map[string]bool     // logged reasons of unavailable monitors
 }
 
-// SetMonitors replaces the monitors before the next reading. Monitors that are in both
-// lists continue from their last readings. Unlike the other methods, SetMonitors may be
-// called from any goroutine.
+// SetMonitors replaces the monitors before the next reading. It must be called before the
+// first reading. Monitors that are in both lists continue from their last readings. Unlike
+// the other methods, SetMonitors may be called from any goroutine.
 func (c *Collector) SetMonitors(m Monitors) { c.next.Store(&m) }
 
 // change applies the monitors that SetMonitors has stored.
 func (c *Collector) change(next Monitors) {
-	old := c.Monitors.Names
-	c.Monitors, c.readings = next, nil
+	old, n := c.Monitors.Names, len(next.Names)
+	c.Monitors, c.readings, c.counts = next, make([]units.Readings, chunk), make([]counters.Readings, n)
+	for i := range c.readings {
+		c.readings[i].Results, c.readings[i].Values = make([]monitor.Result, n), make([]float64, n)
+	}
 	c.Source.SetLeast(next.Least)
 	for _, w := range c.watched {
 		before := w.monitors
-		w.monitors, w.from = make([]watchedMonitor, len(next.Names)), nil
+		w.monitors, w.from = make([]watchedMonitor, n), nil
 		for m, name := range next.Names {
 			if n := slices.Index(old, name); n >= 0 {
 				w.monitors[m] = before[n]
@@ -117,13 +120,6 @@ func (c *Collector) change(next Monitors) {
 func (c *Collector) Collect() {
 	if next := c.next.Swap(nil); next != nil {
 		c.change(*next)
-	}
-	if n := len(c.Monitors.Names); c.readings == nil {
-		c.readings = make([]units.Readings, chunk)
-		for i := range c.readings {
-			c.readings[i].Results, c.readings[i].Values = make([]monitor.Result, n), make([]float64, n)
-		}
-		c.counts = make([]counters.Readings, n)
 	}
 	for _, u := range c.Units.TakeAdded() {
 		c.watched = append(c.watched, &watched{Unit: u, monitors: make([]watchedMonitor, len(c.Monitors.Names))})
