@@ -28,10 +28,10 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/dictionary"
 	"github.com/hotprofile/hotprofile/internal/samples"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/collect"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/metadata"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/recorder"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
 	"github.com/hotprofile/hotprofile/test/identifytest"
 )
 
@@ -68,7 +68,7 @@ func gateOfBench(b *testing.B, hot int, pre time.Duration) (*cpuTrigger, time.Ti
 	p.router.Host = h
 	source := &fakeSource{cores: map[string]float64{}, errs: map[string]error{}}
 	c := p.newCollector(nil, source)
-	c.UserTimes = func(*units.Unit) watch.ReadTimes { return nil }
+	c.UserTimes = func(*units.Unit) collect.ReadTimes { return nil }
 	for i := range 50 {
 		id := fmt.Sprintf("%064x", i+1)
 		p.units.Add(identify.Identity{Name: id, Group: h.Groups[id]}, now)

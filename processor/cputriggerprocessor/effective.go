@@ -12,10 +12,10 @@ import (
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/internal/trigger/window"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/collect"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/manual"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/requests"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
 )
 
 // manual returns the configuration of the server that opens gates by hand. It returns nil
@@ -151,8 +151,8 @@ const (
 // the monitors that enabled policies use, and the guards of these monitors. If policies
 // use only request monitors, cpu_usage is also read. Host-wide monitors do not make a
 // unit warm.
-func (cfg *Config) readings() watch.Monitors {
-	out := watch.Monitors{Least: map[string]float64{}}
+func (cfg *Config) readings() collect.Monitors {
+	out := collect.Monitors{Least: map[string]float64{}}
 	for _, i := range cfg.items() {
 		if least, ok := out.Least[i.monitor()]; !ok || *i.Threshold < least {
 			out.Least[i.monitor()] = *i.Threshold

@@ -26,9 +26,9 @@ import (
 	"github.com/hotprofile/hotprofile/internal/cgroup"
 	"github.com/hotprofile/hotprofile/internal/identify"
 	"github.com/hotprofile/hotprofile/internal/trigger"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/collect"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/metadata"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
 	"github.com/hotprofile/hotprofile/test/hosttest"
 )
 
@@ -402,7 +402,7 @@ func (r *rig) discover() {
 	tree, err := cgroup.Open("/")
 	require.NoError(r.t, err)
 	ctx, cancel := context.WithCancel(r.t.Context())
-	d := &watch.Discoverer{
+	d := &collect.Discoverer{
 		Tree: tree, Scope: identify.ScopeCgroup, Units: r.p.units, TTL: time.Hour, Interval: time.Second,
 		Now: func() time.Time { return r.now }, Log: r.p.log, SetClaims: func([]cgroup.Claim) {},
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/identify"
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles/attr"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/collect"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/peers"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
 )
 
 const (
@@ -67,7 +67,7 @@ func (p *cpuTrigger) readConnections(ctx context.Context, f *peers.Follower) {
 	defer f.Close()
 	var follow []identify.Identity
 	var next time.Time
-	watch.Repeat(ctx, func() time.Duration {
+	collect.Repeat(ctx, func() time.Duration {
 		if now := time.Now(); now.Before(next) {
 			f.Drain()
 		} else {

@@ -18,8 +18,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/internal/trigger/budget"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/collect"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/manual"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
 )
 
 // onePolicy returns a configuration without a recorder and with a policy that fires
@@ -234,7 +234,7 @@ func (p *publisher) Publish(hot []hotunitsextension.Unit) {
 func (p *publisher) Close() { p.hot, p.closed = nil, true }
 
 func (r *rig) publishTo(p *publisher) {
-	r.p.hot = watch.NewHotList(r.p.units, p)
+	r.p.hot = collect.NewHotList(r.p.units, p)
 	r.c.Hot = r.p.hot
 }
 

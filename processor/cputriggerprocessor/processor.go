@@ -33,6 +33,7 @@ import (
 	"github.com/hotprofile/hotprofile/internal/procfs"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/attributes"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/collect"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/manual"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/peers"
@@ -40,7 +41,6 @@ import (
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/requests"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/routing"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
 )
 
 // cpuTrigger is the component. Separate goroutines take readings, read connections,
@@ -60,12 +60,12 @@ type cpuTrigger struct {
 	router    *routing.Router
 	sender    *recorder.Sender
 
-	manual *manual.Server // nil: the server is off
-	hot    *watch.HotList // nil: no extension needs the hot units
+	manual *manual.Server   // nil: the server is off
+	hot    *collect.HotList // nil: no extension needs the hot units
 
 	peers       atomic.Pointer[peers.Follower] // nil: connections are not read
 	requests    *requests.Intake               // observes the spans and metrics that pass through
-	collector   *watch.Collector               // nil if control groups cannot be read
+	collector   *collect.Collector             // nil if control groups cannot be read
 	reloader    *reloader                      // nil: policies do not change
 	reloadEvery time.Duration                  // reloadInterval, except in tests
 	health      *health                        // nil before the start
@@ -202,7 +202,7 @@ func (p *cpuTrigger) start(ctx context.Context, host component.Host) error {
 		return err
 	}
 	if hot := hotunitsextension.Find(host, p.log); hot != nil {
-		p.hot = watch.NewHotList(p.units, hot.Publisher(p.id))
+		p.hot = collect.NewHotList(p.units, hot.Publisher(p.id))
 		p.publishTo(hot)
 		p.units.SetHost(hostid.Best(hostid.Names(p.cfg.RootPath)))
 		if path := p.cfg.PoliciesFrom.File; path != "" {
@@ -346,7 +346,7 @@ func (p *cpuTrigger) restore(ctx context.Context) error {
 func (p *cpuTrigger) watch(tree *cgroup.Tree) error {
 	connections := p.newFollower(tree)
 	p.peers.Store(connections)
-	options := monitor.Options{MaxOpenFiles: watch.OpenFiles(procfs.OpenFileLimit())}
+	options := monitor.Options{MaxOpenFiles: collect.OpenFiles(procfs.OpenFileLimit())}
 	if connections != nil {
 		options.TCP = connections.TCP
 	}
@@ -356,9 +356,9 @@ func (p *cpuTrigger) watch(tree *cgroup.Tree) error {
 	}
 	host := identify.NewHost(p.cfg.RootPath, tree, p.units.GroupOf, p.now)
 	p.router.Host = host
-	c := p.newCollector(tree, watch.HostSource(files))
+	c := p.newCollector(tree, collect.HostSource(files))
 	p.collector = c
-	d := &watch.Discoverer{
+	d := &collect.Discoverer{
 		Tree: tree, Scope: p.cfg.Scope, Units: p.units, TTL: unitTTL,
 		Interval: p.cfg.EvaluationInterval, Now: p.now, Log: p.log, SetClaims: host.SetClaims,
 	}
@@ -377,23 +377,23 @@ func (p *cpuTrigger) watch(tree *cgroup.Tree) error {
 	return nil
 }
 
-func (p *cpuTrigger) newCollector(tree *cgroup.Tree, source watch.Source) *watch.Collector {
-	c := &watch.Collector{
+func (p *cpuTrigger) newCollector(tree *cgroup.Tree, source collect.Source) *collect.Collector {
+	c := &collect.Collector{
 		Units: p.units, Source: source, Requests: p.requests, Interval: p.cfg.CollectionInterval,
 		Now: p.now, Log: p.log, Counters: p.counters, Hot: p.hot, Ages: p.cfg.MinAge > 0,
-		UserTimes: func(*units.Unit) watch.ReadTimes { return nil },
+		UserTimes: func(*units.Unit) collect.ReadTimes { return nil },
 	}
 	c.SetMonitors(p.inForce.Load().cfg.readings())
 	if tree != nil {
 		c.Mode = string(tree.Mode())
-		c.UserTimes = func(u *units.Unit) watch.ReadTimes { return watch.OpenUserTimes(tree, u) }
+		c.UserTimes = func(u *units.Unit) collect.ReadTimes { return collect.OpenUserTimes(tree, u) }
 	}
 	return c
 }
 
 // collect takes readings at each collection interval until the context ends. It also
 // takes readings as soon as the first scan has found the units.
-func (p *cpuTrigger) collect(ctx context.Context, c *watch.Collector, tree *cgroup.Tree, scanned <-chan struct{}) {
+func (p *cpuTrigger) collect(ctx context.Context, c *collect.Collector, tree *cgroup.Tree, scanned <-chan struct{}) {
 	defer c.Close()
 	tick := time.NewTicker(p.cfg.CollectionInterval)
 	defer tick.Stop()
@@ -430,7 +430,7 @@ func (p *cpuTrigger) runEvaluations(ctx context.Context) {
 
 // logMode logs the cgroup mode, the mount point of the cgroup tree, and the number of
 // units. On Windows, logMode logs the number of processes.
-func (p *cpuTrigger) logMode(tree *cgroup.Tree, c *watch.Collector) {
+func (p *cpuTrigger) logMode(tree *cgroup.Tree, c *collect.Collector) {
 	if tree == nil {
 		all, _ := c.Count()
 		p.log.Info("processes are watched, because Windows has no control groups", zap.Int("units", all),

@@ -20,8 +20,8 @@ import (
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/internal/trigger"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/attributes"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/collect"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
 )
 
 func TestDefaultPolicyLetsOutOnlyWhatIsHot(t *testing.T) {
@@ -150,7 +150,7 @@ func TestEachProfileOfAResourceIsJudgedByItself(t *testing.T) {
 func TestUserShareIsKnownFromTheSecondWarmReading(t *testing.T) {
 	r := newRig(t, onePolicy("", ""))
 	var user, system uint64
-	r.c.UserTimes = func(*units.Unit) watch.ReadTimes {
+	r.c.UserTimes = func(*units.Unit) collect.ReadTimes {
 		return func() (uint64, uint64, bool) {
 			user, system = user+3, system+1
 			return user, system, true

@@ -15,9 +15,9 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/hotprofile/hotprofile/extension/hotunitsextension"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/collect"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/counters"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/policysource"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
 )
 
 const (
@@ -70,7 +70,7 @@ func (r *reloader) start() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
-		watch.Repeat(ctx, func() time.Duration {
+		collect.Repeat(ctx, func() time.Duration {
 			_ = r.read(ctx) // read reports its error
 			return r.p.reloadEvery
 		})

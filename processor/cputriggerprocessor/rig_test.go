@@ -32,11 +32,11 @@ import (
 	"github.com/hotprofile/hotprofile/internal/otlpprofiles"
 	"github.com/hotprofile/hotprofile/internal/samples"
 	"github.com/hotprofile/hotprofile/internal/trigger"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/collect"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/manual"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/metadata"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/routing"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
 	"github.com/hotprofile/hotprofile/test/conformancetest"
 	"github.com/hotprofile/hotprofile/test/identifytest"
 )
@@ -61,7 +61,7 @@ func attributeMap(t testing.TB, m map[string]any) pcommon.Map {
 type rig struct {
 	t         *testing.T
 	p         *cpuTrigger
-	c         *watch.Collector
+	c         *collect.Collector
 	host      *identifytest.Host
 	source    *fakeSource
 	sink      *consumertest.ProfilesSink
@@ -103,7 +103,7 @@ func newRig(t *testing.T, yaml string) *rig {
 	r.source = &fakeSource{cores: map[string]float64{}, used: map[string]float64{}, errs: map[string]error{}, values: map[string]map[string]float64{}, unfit: map[string]map[string]error{}, startedAt: map[string]time.Time{}, restarted: map[string]bool{}}
 	r.c = r.p.newCollector(nil, r.source)
 	r.p.collector = r.c
-	r.c.UserTimes = func(*units.Unit) watch.ReadTimes { return nil }
+	r.c.UserTimes = func(*units.Unit) collect.ReadTimes { return nil }
 	t.Cleanup(func() {
 		r.checkSum()
 		require.NoError(t, r.p.Shutdown(t.Context()))
@@ -156,7 +156,7 @@ func (s *fakeSource) fail(unit, monitor string, err error) {
 	s.unfit[unit][monitor] = err
 }
 
-func (s *fakeSource) Watch(u *units.Unit, monitors []string) (watch.Watcher, error) {
+func (s *fakeSource) Watch(u *units.Unit, monitors []string) (collect.Watcher, error) {
 	if err := s.errs[u.Name]; err != nil {
 		return nil, err
 	}

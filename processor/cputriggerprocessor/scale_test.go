@@ -18,16 +18,16 @@ import (
 	"github.com/hotprofile/hotprofile/internal/identify"
 	"github.com/hotprofile/hotprofile/internal/monitor"
 	"github.com/hotprofile/hotprofile/internal/trigger"
+	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/collect"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/metadata"
 	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/units"
-	"github.com/hotprofile/hotprofile/processor/cputriggerprocessor/internal/watch"
 )
 
 // idleSource reads the same usage for every unit at no cost. The benchmarks therefore
 // measure only the work after reading.
 type idleSource struct{}
 
-func (idleSource) Watch(_ *units.Unit, monitors []string) (watch.Watcher, error) {
+func (idleSource) Watch(_ *units.Unit, monitors []string) (collect.Watcher, error) {
 	return &idleWatcher{monitors: len(monitors)}, nil
 }
 func (idleSource) Started(*units.Unit) (time.Time, error) { return epoch, nil }
@@ -64,7 +64,7 @@ func manyUnits(tb testing.TB, n int, cfg *Config) (p *cpuTrigger, tick func()) {
 	require.NoError(tb, err)
 	tb.Cleanup(func() { require.NoError(tb, p.Shutdown(context.Background())) })
 	c := p.newCollector(nil, idleSource{})
-	c.UserTimes = func(*units.Unit) watch.ReadTimes { return nil }
+	c.UserTimes = func(*units.Unit) collect.ReadTimes { return nil }
 	for i := range n {
 		name := fmt.Sprintf("/s%05d", i)
 		p.units.Add(identify.Identity{Name: name, Group: cgroup.Group{ID: name, Cgroup: name}}, now)
@@ -114,7 +114,7 @@ func BenchmarkPublishHotUnits(b *testing.B) {
 		_, _, err := p.units.OpenGate(identify.Identity{Name: fmt.Sprintf("/s%05d", i)}, trigger.Alert{}, time.Hour, epoch)
 		require.NoError(b, err)
 	}
-	h := watch.NewHotList(p.units, nobody{})
+	h := collect.NewHotList(p.units, nobody{})
 	b.ReportAllocs()
 	for b.Loop() {
 		h.Publish()

@@ -1,9 +1,9 @@
 // Copyright The hotprofile Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package watch keeps the set of units up to date. It finds cgroups, takes readings of each
-// unit, and publishes the hot units.
-package watch
+// Package collect keeps the set of units up to date. It finds cgroups, takes readings of
+// each unit, and publishes the hot units.
+package collect
 
 import (
 	"errors"
