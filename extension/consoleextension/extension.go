@@ -164,7 +164,7 @@ func (c *Console) start(ctx context.Context, host component.Host) error {
 func (c *Console) options(host component.Host) web.Options {
 	o := web.Options{
 		Store: c.store, Logger: c.log, Version: c.set.BuildInfo.Version, TraceURL: c.cfg.TraceURL,
-		CountRefused: func(reason string) { c.refused[reason].Add(1) }, Own: c.own.get,
+		CountRefused: func(reason string) { c.refused[reason].Add(1) }, Own: c.describe,
 	}
 	if path := c.cfg.PoliciesFile; path != "" {
 		o.Policies = policyfile.New(path, c.cfg.Edit, readersOf(path, hotunitsextension.Find(host, c.log)))

@@ -59,8 +59,8 @@ func (o *own) ComponentStatusChanged(source *componentstatus.InstanceID, event *
 	o.statuses[name] = s
 }
 
-// get returns the current description of the collector.
-func (o *own) get() web.Own {
+// describe returns the current description of the collector.
+func (o *own) describe() web.Own {
 	memory := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
 	metrics.Read(memory)
 	out := web.Own{

@@ -130,7 +130,7 @@ func (s *Server) fillPeers(ctx context.Context, v *peersView, order string, link
 		}
 		r := newPeerRow(p)
 		if link("") == "" { // a report has no links
-			r.Peer.Unit = ""
+			r.Unit = ""
 		}
 		v.Bytes += r.bytes
 		r.mark(v.Slow, v.Lossy)
