@@ -41,12 +41,10 @@ BULK_TESTS := ^TestBulk
 # SQLite is C code that was translated to Go. Its memory belongs to SQLite alone, and the race
 # detector makes it ten times as slow. Stacks of failures need no DWARF, as in LEAN.
 RACE := -race -gcflags=all=-dwarf=false -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/libc=-race=false
-# The tests of these packages have one goroutine: reading of this repository, playing of traces,
-# and generated code.
-PLAIN := /test/docs$$|/test/traces$$|/internal/metadata(test)?$$
 # The slowest packages start first, so that no CPU is idle at the end.
 SLOW := $(addprefix ./,extension/consoleextension/internal/store receiver/cpuprofilerreceiver processor/cputriggerprocessor \
-	receiver/cpuprofilerreceiver/internal/symbolizer receiver/cpuprofilerreceiver/internal/sampler/allocs extension/consoleextension/internal/web exporter/pprofexporter)
+	receiver/cpuprofilerreceiver/internal/symbolizer receiver/cpuprofilerreceiver/internal/sampler/allocs extension/consoleextension/internal/web exporter/pprofexporter \
+	$(addprefix receiver/cpuprofilerreceiver/internal/,processes unwind sampler/oncpu sampler/offcpu))
 packages_of = $$(grep -rl --include='*_test.go' '^func $(1:^%=%)' . | xargs -n1 dirname | sort -u)
 
 .PHONY: help
@@ -119,12 +117,13 @@ dist/%.tar.gz: dist/%
 	tar --sort=name --mtime=@$(EPOCH) --owner=0 --group=0 --numeric-owner --mode='u=rwX,go=rX' -C dist -cf - $* | gzip -9n >$@
 
 # Vet is off, because make lint runs it. A test program that ends waits a second for reports
-# of the race detector unless GORACE has a shorter time.
+# of the race detector unless GORACE has a shorter time. The tests of traces have one goroutine
+# and import few packages. Other tests without the race detector would compile most packages twice.
 .PHONY: test
 test: ## run the unit and integration tests under the race detector; they pass on any machine, busy or not
-	GORACE=atexit_sleep_ms=10 $(TEST) --format=standard-quiet --packages="$$(go list $(SLOW) ./... | grep -Ev '/test/e2e|$(PLAIN)' | xargs)" -- $(RACE) -vet=off -p $(WAITING) -timeout 15m -skip '$(KERNEL_TESTS)|$(BULK_TESTS)'
-	go test -vet=off $$(go list ./... | grep -E '$(PLAIN)')
-	go test -C internal/tools/release ./...
+	GORACE=atexit_sleep_ms=10 $(TEST) --format=standard-quiet --packages="$$(go list $(SLOW) ./... | grep -Ev '/test/(e2e|traces)$$' | xargs)" -- $(RACE) -vet=off -p $(WAITING) -timeout 15m -skip '$(KERNEL_TESTS)|$(BULK_TESTS)'
+	go test -vet=off ./test/traces
+	go test -C internal/tools/release -vet=off ./...
 	GORACE=atexit_sleep_ms=10 go test -C extension/languagesextension $(RACE) -vet=off ./...
 
 .PHONY: test-bulk
