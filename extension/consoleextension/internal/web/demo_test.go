@@ -224,10 +224,10 @@ func (m *Memory) checkout(now time.Time) {
 	}
 }
 
-// trend returns 48 hours of a reading in steps of 10 seconds. The trend has a gap, ends
+// trend returns 48 hours of a reading in steps of 20 seconds. The trend has a gap, ends
 // near the reading's value, and exceeds the threshold whenever the reading opened a gate.
 func trend(r store.Reading, now time.Time, phase float64, hot []store.Opening) store.Trend {
-	const step = 10 * time.Second
+	const step = 20 * time.Second
 	t := store.Trend{Condition: r.Condition}
 	base := r.Value
 	if math.IsNaN(base) {
