@@ -163,7 +163,7 @@ func TestColdestUnitGivesWayFirstTiesByName(t *testing.T) {
 // the size of the process's heap.
 func TestMemoryHeldIsMemoryMeasured(t *testing.T) {
 	for name, c := range map[string]struct{ units, batches, size int }{
-		"many small units": {2000, 3, 1500},
+		"many small units": {2000, 3, 300},
 		"few large ones":   {20, 3, 100_000},
 		"many records":     {10, 200, 2500},
 	} {
