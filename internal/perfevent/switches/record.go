@@ -7,9 +7,10 @@
 package switches
 
 // ringSize returns the size of one CPU's ring: 16 MiB divided by the number of CPUs, but at
-// least 256 KiB and at most 2 MiB. The ring is halved until the user may lock it. A switch takes 64 bytes. At 200,000 switches
-// a second on one CPU, a ring of 256 KiB is full after 20 ms. The reader is woken when the
-// ring is a quarter full, so it has 15 ms to read the ring.
+// least 256 KiB and at most 2 MiB. The ring is halved until the user may lock it. A switch
+// takes 64 bytes. At 200,000 switches a second on one CPU, a ring of 256 KiB is full after
+// 20 ms. The reader is woken when the ring is a quarter full, so it has 15 ms to read the
+// ring.
 func ringSize(cpus int) int { return min(max(16<<20/max(cpus, 1), 256<<10), 2<<20) }
 
 // Kind is the kind of a Record.
