@@ -208,8 +208,8 @@ const defaultMaxGone = 10_000
 // Invariants:
 //   - byName contains every unit; live[u.index] is u for each live unit
 //   - gone contains exactly the gone units, and at most maxGone units
-//   - gone is ordered by the field until of its units; until is not later than the time
-//     that memory returns, unless until has passed
+//   - gone is ordered by the field until of its units; until is the time that memory
+//     returns without the dry runs, unless until has passed
 type roster struct {
 	byName    map[string]*Decision
 	live      []*Decision
@@ -265,6 +265,14 @@ func (r *roster) remember(u *Decision) {
 	r.gone.Fix(u)
 }
 
+// update updates the time at which the state of a unit expires, if the unit is one of the
+// gone units.
+func (r *roster) update(u *Decision) {
+	if u.goneIndex > 0 {
+		r.remember(u)
+	}
+}
+
 // forget removes a gone unit for good.
 func (r *roster) forget(u *Decision) {
 	delete(r.byName, u.name)
@@ -284,17 +292,9 @@ func (r *roster) forgetDue(now time.Time) {
 
 // forgetFirst forgets the gone unit whose memory expires first. Ties are ordered by name.
 func (r *roster) forgetFirst(now time.Time) {
-	for {
-		u := r.gone.Items[0]
-		last, until := u.memory()
-		if until.After(u.until) { // a late export began a cooldown
-			r.remember(u)
-			continue
-		}
-		r.forget(u)
-		if now.Before(last) {
-			r.forgotten++
-		}
-		return
+	u := r.gone.Items[0]
+	r.forget(u)
+	if last, _ := u.memory(); now.Before(last) {
+		r.forgotten++
 	}
 }

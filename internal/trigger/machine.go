@@ -309,11 +309,13 @@ func (m *machine) coolDown() {
 
 // coolDownLate starts the cooldown when the first profile of an opening is accepted after
 // the opening closed. Otherwise a policy whose Duration is shorter than the delay of
-// profiles would export a profile every minute and never cool down.
+// profiles would export a profile every minute and never cool down. The cooldown may end
+// earlier than the wait that began when the opening closed.
 func (m *machine) coolDownLate() {
 	o := m.opening
 	m.coolDown()
 	m.coolService()
+	m.unit.engine.roster.update(m.unit)
 	m.report(Transition{Time: o.ClosedAt, From: Watching, Reason: LateExport, Cause: o.Cause, Opening: o})
 }
 

@@ -105,7 +105,7 @@ func checkInvariants(t *testing.T, e *Engine) {
 	must(len(e.roster.gone.Items) == gone, "gone units are ordered")
 	for i, u := range e.roster.gone.Items {
 		_, until := u.memory()
-		must(u.gone && u.goneIndex == i+1 && (!u.until.After(until) || !u.until.After(e.clock.time(e.clock.latest))), "a gone unit is forgotten in its turn")
+		must(u.gone && u.goneIndex == i+1 && (u.until.Equal(until) || !u.until.After(e.clock.time(e.clock.latest))), "a gone unit is forgotten in its turn")
 	}
 	for _, ss := range []*services{&e.services, &e.dryServices} {
 		shut := 0
