@@ -67,6 +67,22 @@ func newDecision(e *Engine, name string) *Decision {
 	return u
 }
 
+// expire forgets the parts of a gone unit's state that have expired. It reports whether all
+// parts have expired. If the unit is remembered only for its dry runs, all other policies
+// begin anew, as if the unit were forgotten. Otherwise a dry run would affect them.
+func (u *Decision) expire(now time.Time) bool {
+	u.forgetClosed(now)
+	last, real := u.memory()
+	if !now.Before(real) {
+		for i := range u.machines {
+			if m := &u.machines[i]; !m.policy.DryRun {
+				m.state, m.unheard = Watching, 0
+			}
+		}
+	}
+	return !now.Before(last)
+}
+
 // comeBack resets the state of a gone unit, except its cooldowns and openings.
 func (u *Decision) comeBack() {
 	u.started, u.added, u.service, u.unnamed = time.Time{}, time.Time{}, "", false

@@ -246,7 +246,7 @@ func (r *roster) retire(u *Decision, now time.Time) {
 	r.live[last] = nil
 	r.live = r.live[:last]
 	u.gone = true
-	if until, _ := u.memory(); !now.Before(until) {
+	if u.expire(now) {
 		delete(r.byName, u.name)
 		return
 	}
@@ -283,8 +283,7 @@ func (r *roster) forget(u *Decision) {
 // other gone units, it forgets only the closed openings that are too old.
 func (r *roster) forgetDue(now time.Time) {
 	for _, u := range slices.Clone(r.gone.Items) {
-		u.forgetClosed(now)
-		if last, _ := u.memory(); !now.Before(last) {
+		if u.expire(now) {
 			r.forget(u)
 		}
 	}

@@ -34,7 +34,8 @@ const (
 	Profiling
 	// CoolingDown: reportShut reports rising edges, but they do not open the gate.
 	//
-	// endCooldown enters Watching when the cooldown since the last opening is over.
+	// endCooldown enters Watching when the cooldown since the last opening is over. expire
+	// enters Watching without a transition if a gone unit is remembered only for dry runs.
 	// openBaseline enters Profiling, and the cooldown continues during the baseline.
 	CoolingDown
 )
