@@ -6,6 +6,7 @@ package cputriggerprocessor
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -71,7 +72,7 @@ func (p *cpuTrigger) readConnections(ctx context.Context, f *peers.Follower) {
 		if now := time.Now(); now.Before(next) {
 			f.Drain()
 		} else {
-			follow = p.units.AppendConnected(follow[:0], f.Asked())
+			follow = p.units.AppendConnected(follow[:0], f.Asked(), p.tcpMonitors())
 			f.Look(follow)
 			took := time.Since(now)
 			if f.Reads() {
@@ -85,4 +86,14 @@ func (p *cpuTrigger) readConnections(ctx context.Context, f *peers.Follower) {
 		}
 		return wait
 	})
+}
+
+// tcpMonitors returns the TCP monitors that the policies in force use.
+func (p *cpuTrigger) tcpMonitors() (out []string) {
+	for _, i := range p.inForce.Load().cfg.items() {
+		if slices.Contains(monitor.TCPMonitors(), i.Monitor) {
+			out = append(out, i.Monitor)
+		}
+	}
+	return out
 }

@@ -460,18 +460,17 @@ func (s *Set) AppendHot(dst []Hot) []Hot {
 }
 
 // AppendConnected appends the units whose connections are to be read. If hot is set, the
-// hot units come first. The next units are the units to which a policy with a TCP monitor
-// applies.
-func (s *Set) AppendConnected(dst []identify.Identity, hot bool) []identify.Identity {
+// hot units come first. The next units are the units to which a policy with one of the
+// monitors applies.
+func (s *Set) AppendConnected(dst []identify.Identity, hot bool, monitors []string) []identify.Identity {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var rest []identify.Identity
-	monitors := monitor.TCPMonitors()
 	for _, u := range s.byName {
 		switch {
 		case hot && u.decision.Hot():
 			dst = append(dst, u.Identity)
-		case u.decision.Uses(monitors):
+		case len(monitors) > 0 && u.decision.Uses(monitors):
 			rest = append(rest, u.Identity)
 		}
 	}
