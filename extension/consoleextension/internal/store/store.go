@@ -299,9 +299,11 @@ func (s *Store) Close() error {
 	var err error
 	if s.done != nil {
 		<-s.done
+		s.mu.Lock()
 		for _, i := range s.instances {
 			s.touch(i)
 		}
+		s.mu.Unlock()
 		s.failing = false
 		err = s.write(true)
 		s.logDrops()
